@@ -1,0 +1,156 @@
+"""Games whose clock does not wait, from their rules alone."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from lamarckian.mdp.interface import Action, Observation, Result, Step
+from lamarckian.mdp.loop import Handoff, tick
+from lamarckian.mdp.spaces import Role
+
+
+class Rules(Protocol):
+    """The rules of one match: no clock, no seats, no I/O."""
+
+    terminated: bool
+    truncated: bool
+
+    def observe(self, role: str) -> Observation:
+        """What `role` sees now."""
+        ...
+
+    def advance(self, actions: Mapping[str, Action | None]) -> Mapping[str, Sequence[float]]:
+        """One tick. None stands for a role that has no action now: the game's default applies. Gives each role's rewards."""
+        ...
+
+    def result(self, role: str) -> Result:
+        """The result of `role` so far."""
+        ...
+
+
+class Seat:
+    """A controller of an asynchronous match.
+
+    period: ticks between two decisions; an action stays in effect that long.
+    latency: ticks from the observation to the effect of the action that answers it.
+    """
+
+    def __init__(self, name: str, role: Role, rules: Rules, period: int, latency: int) -> None:
+        self.name = name
+        self.role = role
+        self.online = True
+        self._rules = rules
+        self._period = period
+        self._latency = latency
+        self._now = 0
+        self._due = 0
+        self._expires = 0
+        self._waits = False
+        self._action: Action | None = None
+        self._queue: deque[tuple[int, Action]] = deque()
+        self._reward = [0.0] * len(role.rewards)
+        self._missed = 0
+        self._news: Handoff[Step] = Handoff()
+        self._last: Step | None = None
+
+    async def reset(self) -> Observation:
+        return (await self._next()).observation
+
+    async def step(self, action: Action) -> Step:
+        self._queue.append((self._now + self._latency, action))
+        self._due = self._now + self._period
+        return await self._next()
+
+    async def _next(self) -> Step:
+        if self._last is not None:
+            return self._last
+        self._waits = True
+        try:
+            return await self._news
+        except BaseException:
+            self.leave()
+            raise
+
+    def leave(self) -> None:
+        self.online = False
+        self._waits = False
+        self._queue.clear()
+
+    def result(self) -> Result:
+        return self._rules.result(self.name)
+
+    def offer(self, now: int) -> None:
+        """Hands the observation of tick `now` to the role's coroutine, if it is due and asks for one."""
+        self._now = now
+        if self._waits and now >= self._due:
+            self._waits = False
+            self._news.put(self._summary(False, False))
+
+    def take(self, now: int) -> Action | None:
+        """The action in effect at tick `now`; None counts as a missed tick."""
+        while self._queue and self._queue[0][0] <= now:
+            effect, self._action = self._queue.popleft()
+            self._expires = effect + self._period
+        if self.online and now < self._expires:
+            return self._action
+        self._missed += 1
+        return None
+
+    def credit(self, reward: Sequence[float]) -> None:
+        """Adds one tick's rewards."""
+        for index, value in enumerate(reward):
+            self._reward[index] += value
+
+    def end(self, terminated: bool, truncated: bool) -> None:
+        """Tells the role's coroutine, as soon as it asks, that the match is over."""
+        self._last = self._summary(terminated, truncated)
+        if self._waits:
+            self._news.put(self._last)
+
+    def _summary(self, terminated: bool, truncated: bool) -> Step:
+        step = Step(self._rules.observe(self.name), tuple(self._reward), terminated, truncated, self._missed)
+        self._reward = [0.0] * len(self._reward)
+        self._missed = 0
+        return step
+
+
+class AsynchronousMatch:
+    """A match whose tick never waits: a role that is late gets the default action, and its `missed` grows.
+
+    period, latency: per role, in ticks (see `Seat`); 1 and 0 where a role is not named.
+    close: called once, when the match is closed.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        roles: Mapping[str, Role],
+        period: Mapping[str, int] | None = None,
+        latency: Mapping[str, int] | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self._rules = rules
+        self._close = close
+        self._seats = [Seat(name, role, rules, (period or {}).get(name, 1), (latency or {}).get(name, 0)) for name, role in roles.items()]
+        self.controllers = {seat.name: seat for seat in self._seats}
+
+    async def run(self) -> None:
+        rules, seats, now = self._rules, self._seats, 0
+        await tick()  # the seats' coroutines sit down
+        while not (rules.terminated or rules.truncated):
+            for seat in seats:
+                seat.offer(now)
+            await tick()
+            rewards = rules.advance({seat.name: seat.take(now) for seat in seats})
+            for seat in seats:
+                seat.credit(rewards[seat.name])
+            now += 1
+        for seat in seats:
+            seat.end(rules.terminated, rules.truncated)
+
+    def close(self) -> None:
+        if self._close is not None:
+            self._close()
+            self._close = None

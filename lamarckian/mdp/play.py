@@ -1,0 +1,32 @@
+"""The two ways to sit at a match: as the agent that learns, and as its sparring partner."""
+
+from __future__ import annotations
+
+from lamarckian.mdp.interface import Agent, Controller, Recorder, Result
+
+
+async def train(controller: Controller, agent: Agent, recorder: Recorder) -> Result:
+    """Plays one match with `agent` and tells `recorder` what came of each action."""
+    try:
+        observation = await controller.reset()
+        while True:
+            step = await controller.step(await agent.act(observation))
+            recorder.record(step)
+            if step.terminated or step.truncated:
+                return controller.result()
+            observation = step.observation
+    finally:
+        controller.leave()
+
+
+async def spar(controller: Controller, agent: Agent) -> Result:
+    """Plays one match with `agent`; records nothing."""
+    try:
+        observation = await controller.reset()
+        while True:
+            step = await controller.step(await agent.act(observation))
+            if step.terminated or step.truncated:
+                return controller.result()
+            observation = step.observation
+    finally:
+        controller.leave()
