@@ -1,1 +1,1 @@
-
+"""Actors: play many matches at once, answer their agents by batched inference, fill fragments."""

@@ -1,1 +1,1 @@
-
+"""Learners: turn fragments into new versions."""

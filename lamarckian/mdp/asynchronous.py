@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from lamarckian.mdp.interface import Action, Observation, Result, Step
-from lamarckian.mdp.loop import Handoff, tick
+from lamarckian.mdp.loop import tick
+from lamarckian.mdp.seat import Seat
 from lamarckian.mdp.spaces import Role
 
 
@@ -30,7 +31,7 @@ class Rules(Protocol):
         ...
 
 
-class Seat:
+class TimedSeat(Seat):
     """A controller of an asynchronous match.
 
     period: ticks between two decisions; an action stays in effect that long.
@@ -38,54 +39,28 @@ class Seat:
     """
 
     def __init__(self, name: str, role: Role, rules: Rules, period: int, latency: int) -> None:
-        self.name = name
-        self.role = role
-        self.online = True
-        self._rules = rules
+        super().__init__(name, role, rules)
         self._period = period
         self._latency = latency
         self._now = 0
         self._due = 0
         self._expires = 0
-        self._waits = False
         self._action: Action | None = None
         self._queue: deque[tuple[int, Action]] = deque()
-        self._reward = [0.0] * len(role.rewards)
-        self._missed = 0
-        self._news: Handoff[Step] = Handoff()
-        self._last: Step | None = None
-
-    async def reset(self) -> Observation:
-        return (await self._next()).observation
 
     async def step(self, action: Action) -> Step:
         self._queue.append((self._now + self._latency, action))
         self._due = self._now + self._period
         return await self._next()
 
-    async def _next(self) -> Step:
-        if self._last is not None:
-            return self._last
-        self._waits = True
-        try:
-            return await self._news
-        except BaseException:
-            self.leave()
-            raise
-
     def leave(self) -> None:
         self.online = False
-        self._waits = False
         self._queue.clear()
-
-    def result(self) -> Result:
-        return self._rules.result(self.name)
 
     def offer(self, now: int) -> None:
         """Hands the observation of tick `now` to the role's coroutine, if it is due and asks for one."""
         self._now = now
-        if self._waits and now >= self._due:
-            self._waits = False
+        if now >= self._due and self._news.awaited:
             self._news.put(self._summary(False, False))
 
     def take(self, now: int) -> Action | None:
@@ -98,28 +73,11 @@ class Seat:
         self._missed += 1
         return None
 
-    def credit(self, reward: Sequence[float]) -> None:
-        """Adds one tick's rewards."""
-        for index, value in enumerate(reward):
-            self._reward[index] += value
-
-    def end(self, terminated: bool, truncated: bool) -> None:
-        """Tells the role's coroutine, as soon as it asks, that the match is over."""
-        self._last = self._summary(terminated, truncated)
-        if self._waits:
-            self._news.put(self._last)
-
-    def _summary(self, terminated: bool, truncated: bool) -> Step:
-        step = Step(self._rules.observe(self.name), tuple(self._reward), terminated, truncated, self._missed)
-        self._reward = [0.0] * len(self._reward)
-        self._missed = 0
-        return step
-
 
 class AsynchronousMatch:
     """A match whose tick never waits: a role that is late gets the default action, and its `missed` grows.
 
-    period, latency: per role, in ticks (see `Seat`); 1 and 0 where a role is not named.
+    period, latency: per role, in ticks (see `TimedSeat`); 1 and 0 where a role is not named.
     close: called once, when the match is closed.
     """
 
@@ -133,12 +91,15 @@ class AsynchronousMatch:
     ) -> None:
         self._rules = rules
         self._close = close
-        self._seats = [Seat(name, role, rules, (period or {}).get(name, 1), (latency or {}).get(name, 0)) for name, role in roles.items()]
+        self._seats = [
+            TimedSeat(name, role, rules, (period or {}).get(name, 1), (latency or {}).get(name, 0)) for name, role in roles.items()
+        ]
         self.controllers = {seat.name: seat for seat in self._seats}
 
     async def run(self) -> None:
         rules, seats, now = self._rules, self._seats, 0
-        await tick()  # the seats' coroutines sit down
+        if not all(seat.waits for seat in seats):
+            await tick()  # their coroutines sit down
         while not (rules.terminated or rules.truncated):
             for seat in seats:
                 seat.offer(now)

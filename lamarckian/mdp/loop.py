@@ -1,8 +1,8 @@
 """What drives matches: a bare trampoline in virtual time, and the two things that coroutines may await in it.
 
-A *turn* of the loop runs every coroutine that is ready, lets the hook answer what agents have asked meanwhile (one
-batched inference call), and repeats until nothing is ready; then one tick passes for every match that awaits `tick()`.
-So a tick waits for whatever is answered within the turn and for nothing else, and what happens depends on seeds alone.
+A *turn* of the loop runs every coroutine that is ready, then lets a hook answer what agents have asked (one batched
+inference call). When nothing was asked, one tick passes for every match that awaits `tick()`. So a tick waits for what
+the hook answers and for nothing else, and what happens depends on seeds alone.
 
 The same coroutines also run under asyncio, where `tick()` yields once to the event loop.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _NOTHING: Any = object()
 
 
-class tick:  # noqa: N801 - reads as a verb: `await tick()`
+class tick:
     """Awaits the next tick of virtual time."""
 
     __slots__ = ()
@@ -117,6 +117,7 @@ class Loop:
         self.ready: deque[Task] = deque()
         self.parked: list[Task] = []
         self.alive: set[Task] = set()
+        self.ticks = 0
         self._answer = answer
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], then: Callable[[T], None] | None = None) -> Task:
@@ -177,15 +178,15 @@ class Loop:
                 )
 
     def turn(self) -> bool:
-        """One turn: runs, answers, until nothing is ready; then one tick passes. False when nothing is left to do."""
+        """One turn. False when nothing is left that could run."""
         self.settle()
-        while self._answer():
-            self.settle()
-        self.pass_tick()
-        return bool(self.ready)
+        if not self._answer():
+            self.pass_tick()
+        return bool(self.ready or self.parked)
 
     def pass_tick(self) -> None:
         """Lets one tick pass for every match that awaits it."""
+        self.ticks += 1
         self.ready.extend(self.parked)
         self.parked.clear()
 

@@ -127,7 +127,9 @@ class Role:
                 if not isinstance(earlier, Discrete):
                     raise GameError(f"head '{name}': `given` must name an earlier discrete head, one of {list(seen)}, not '{head.given}'")
                 if head.active is not None and len(head.active) != earlier.n:
-                    raise GameError(f"head '{name}': `active` must have {earlier.n} entries, one for each action of '{head.given}', not {len(head.active)}")
+                    raise GameError(
+                        f"head '{name}': `active` must have {earlier.n} entries, one for each action of '{head.given}', not {len(head.active)}"
+                    )
             seen[name] = head
 
     def arrays(self) -> dict[str, ArraySpec]:

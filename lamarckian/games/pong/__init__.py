@@ -1,1 +1,5 @@
+"""Pong: the two-player vector and image game."""
 
+from lamarckian.games.pong.mdp import Pong
+
+__all__ = ["Pong"]

@@ -1,0 +1,96 @@
+"""An actor: one rollout, its policies, and the fragments they fill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lamarckian.actor.batched import BatchedRollout
+from lamarckian.actor.coroutines import CoroutineRollout
+from lamarckian.actor.policy import ActingPolicy
+from lamarckian.actor.recorder import Recorder
+from lamarckian.actor.tally import Tally
+from lamarckian.data.fragment import Layout
+from lamarckian.data.pool import Claim, Meta, Sink
+
+
+@dataclass
+class Actor:
+    """What plays and records; `policies` are those that act in it, the learner's first."""
+
+    rollout: BatchedRollout | CoroutineRollout
+    recorder: Recorder
+    policies: list[ActingPolicy]
+
+    def start(self) -> None:
+        self.rollout.start()
+
+    def turn(self) -> None:
+        """Goes on by a little; fragments are handed on as they fill."""
+        self.rollout.turn()
+
+    def close(self) -> None:
+        self.rollout.close()
+
+    def save(self) -> dict[str, Any]:
+        """Everything that goes on from here exactly, as a tree of arrays and plain values."""
+        return {
+            "rollout": self.rollout.save(),
+            "stage": {name: array.copy() for name, array in self.recorder.stage.items()},
+            "cursor": self.recorder.cursor.copy(),
+            "generators": [policy.generator.bit_generator.state for policy in self.policies],
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state` instead of starting."""
+        for policy, saved in zip(self.policies, state["generators"], strict=True):
+            policy.adopt()
+            policy.generator.bit_generator.state = saved
+        for name, array in self.recorder.stage.items():
+            array[...] = state["stage"][name]
+        self.recorder.cursor[:] = state["cursor"]
+        self.rollout.load(state["rollout"])
+
+
+class SlotFiller:
+    """Puts complete columns into slots of the pool, and submits each slot when it is full."""
+
+    def __init__(self, layout: Layout, sink: Sink, tally: Tally) -> None:
+        self._layout = layout
+        self._sink = sink
+        self._tally = tally
+        self._claim: Claim | None = None
+        self._filled = 0
+
+    def __call__(self, stage: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
+        """Takes the columns of `lanes`; waits for a slot where none is free."""
+        while len(lanes):
+            slot, views = self._slot()
+            count = min(self._layout.columns - self._filled, len(lanes))
+            columns = slice(self._filled, self._filled + count)
+            for name, field in self._layout.fields.items():
+                if count == self._layout.columns:
+                    np.copyto(views[name], stage[name])
+                elif field.rows:
+                    views[name][:, columns] = stage[name][:, lanes[:count]]
+                else:
+                    views[name][columns] = stage[name][lanes[:count]]
+            self._filled += count
+            lanes = lanes[count:]
+            if self._filled == self._layout.columns:
+                results, seconds = self._tally.take()
+                version, learn = views["version"], views["learn"]
+                self._sink.submit(slot, Meta(int(version.min()), int(version.max()), int(learn.sum()), results, seconds))
+                self._claim = None
+
+    def _slot(self) -> Claim:
+        start = time.perf_counter()
+        while self._claim is None:
+            self._claim = self._sink.claim(timeout_s=1.0)
+            self._filled = 0
+        self._tally.waiting_s += time.perf_counter() - start
+        return self._claim

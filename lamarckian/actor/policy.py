@@ -1,0 +1,69 @@
+"""A policy that acts: its inference session, how it samples, and the version it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from lamarckian.actor.inference import Inference, Model
+from lamarckian.actor.sampling import Sampler
+from lamarckian.mdp.spaces import Role
+
+
+class Versions(Protocol):
+    """Where newer parameters come from; see `lamarckian.transport.versions.VersionBoard`."""
+
+    def take(self, into: np.ndarray, newer_than: int) -> int | None: ...
+
+
+class Decision(NamedTuple):
+    """What a policy answered to B observations: `[B, …]` per head, and `[B, R]` values."""
+
+    actions: dict[str, np.ndarray]
+    log_probs: dict[str, np.ndarray]
+    value: np.ndarray
+
+
+class ActingPolicy:
+    """Answers batches of observations; `adopt` takes the newest version where there is a source of versions."""
+
+    def __init__(
+        self,
+        model: Model,
+        role: Role,
+        generator: np.random.Generator,
+        greedy: bool = False,
+        versions: Versions | None = None,
+    ) -> None:
+        self.version = -1
+        self.generator = generator
+        self.inference_s = 0.0
+        self._infer = Inference(model)
+        self._sample = Sampler(role, model.squashed, greedy)
+        self._versions = versions
+        self._parameters = np.empty(model.size, np.float32)
+
+    def adopt(self) -> None:
+        """Takes the newest version, if it is newer than the one held."""
+        if self._versions is not None:
+            version = self._versions.take(self._parameters, self.version)
+            if version is not None:
+                self.version = version
+                self._infer.load(self._parameters)
+
+    def decide(self, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], count: int) -> Decision:
+        """Actions for the first `count` of B observations, and values `[B, R]` for all."""
+        start = time.perf_counter()
+        outputs = self._infer(inputs)
+        self.inference_s += time.perf_counter() - start
+        value = outputs.pop("value")
+        if len(value) > count:
+            outputs = {name: array[:count] for name, array in outputs.items()}
+        return Decision(*self._sample(outputs, legal, self.generator), value)
+
+    def value(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Values `[B, R]` of B observations."""
+        return self._infer(inputs)["value"]

@@ -1,0 +1,122 @@
+"""An actor from its description: in a process of its own, or in the learner's for serial mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from lamarckian import plugins, recipe, seeding
+from lamarckian.actor.actor import Actor, SlotFiller
+from lamarckian.actor.batched import BatchedRollout
+from lamarckian.actor.coroutines import CoroutineRollout
+from lamarckian.actor.inference import Model
+from lamarckian.actor.policy import ActingPolicy, Versions
+from lamarckian.actor.recorder import Recorder
+from lamarckian.actor.tally import Tally
+from lamarckian.data.fragment import Layout, layout
+from lamarckian.data.pool import PoolClient, Sink
+from lamarckian.mdp import MDP, Agent, Bot, BotAgent
+from lamarckian.mdp.wrappers import frame_skip
+from lamarckian.transport.versions import VersionBoard
+
+
+class Description(msgspec.Struct):
+    """All that an actor needs to know. Plain data, so that it travels to any machine.
+
+    roles: who plays each role, as in the recipe. model: the learner's policy.
+    models: the policies of trained runs, by role.
+    """
+
+    game: dict[str, Any]
+    roles: dict[str, dict[str, Any]]
+    model: Model
+    models: dict[str, Model]
+    matches: int
+    steps: int
+    frame_skip: int
+    batched: bool
+    seed: int
+
+
+class Wiring(msgspec.Struct):
+    """How an actor process reaches the learner on the same machine: inherited descriptors and the pool's address."""
+
+    name: str
+    address: str
+    pool_fd: int
+    board_fd: int
+
+
+def build_mdp(description: Description) -> MDP:
+    """The game as the actor plays it."""
+    game = plugins.build("game", plugins.Section(**description.game))
+    return game if description.frame_skip == 1 else frame_skip(game, description.frame_skip)
+
+
+def learners(description: Description) -> list[str]:
+    """The roles that learn."""
+    return [role for role, player in description.roles.items() if player["agent"] == "learner"]
+
+
+def fragment_layout(description: Description, mdp: MDP) -> Layout:
+    """The layout of the actor's fragments: a column for each learning role of each match."""
+    roles = learners(description)
+    return layout(mdp.roles[roles[0]], description.steps, description.matches * len(roles))
+
+
+def build_rollout(
+    description: Description, mdp: MDP, policy: ActingPolicy, recorder: Recorder, tally: Tally, seed: int, taped: bool = False
+) -> tuple[BatchedRollout | CoroutineRollout, list[ActingPolicy]]:
+    """The matches of one actor, with everybody who plays in them; and the policies among those, the learner's first."""
+    roles = learners(description)
+    policies: dict[str, ActingPolicy] = {}
+    bots: dict[str, Callable[[], Bot]] = {}
+    agents: dict[str, Callable[[], Agent]] = {}
+    for role, player in description.roles.items():
+        if role in roles:
+            continue
+        if player["agent"] == "self":
+            policies[role] = policy
+        elif player["agent"] == "run":
+            policies[role] = ActingPolicy(description.models[role], mdp.roles[role], seeding.generator(seed, role))
+        else:
+            kind: dict[str, Any] = bots if player["agent"] in getattr(mdp, "bots", {}) else agents
+            kind[role] = lambda role=role, player=player: recipe.build_bot(mdp, role, recipe.Player(**player))
+    acting = [policy, *(other for other in policies.values() if other is not policy)]
+    matches = description.matches
+    if description.batched:
+        others = {**policies, **{role: make() for role, make in bots.items()}}
+        return BatchedRollout(mdp, policy, recorder, tally, roles, others, matches, seed), acting  # type: ignore[arg-type]
+    agents |= {role: lambda make=make: BotAgent(make()) for role, make in bots.items()}
+    seated = {role: [make() for _ in range(matches)] for role, make in agents.items()}
+    return CoroutineRollout(mdp, policy, recorder, tally, roles, {**policies, **seated}, matches, seed, taped), acting
+
+
+def build_actor(
+    description: Description, mdp: MDP, sink: Sink, versions: Versions, index: int = 0, attempt: int = 0, taped: bool = False
+) -> Actor:
+    """The `index`-th actor of a run; its matches and its sampling draw from streams of their own."""
+    role = mdp.roles[learners(description)[0]]
+    seed = seeding.derive(description.seed, "actor", index, attempt)
+    policy = ActingPolicy(description.model, role, seeding.generator(seed, "policy"), versions=versions)
+    shape = fragment_layout(description, mdp)
+    tally = Tally(learners(description), description.matches, len(role.rewards))
+    recorder = Recorder(shape, SlotFiller(shape, sink, tally))
+    rollout, policies = build_rollout(description, mdp, policy, recorder, tally, seed, taped)
+    return Actor(rollout, recorder, policies)
+
+
+def main(config: dict[str, Any]) -> None:
+    """Runs an actor until the process is ended."""
+    description = msgspec.convert(config["description"], Description)
+    wiring = msgspec.convert(config["wiring"], Wiring)
+    mdp = build_mdp(description)
+    shape = fragment_layout(description, mdp)
+    board = VersionBoard.attach(wiring.board_fd, description.model.size)
+    client = PoolClient(wiring.pool_fd, shape, wiring.address, wiring.name)
+    actor = build_actor(description, mdp, client, board, config["index"], config["attempt"])
+    actor.start()
+    while True:
+        actor.turn()

@@ -1,0 +1,97 @@
+"""Turns decisions and their outcomes into fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from lamarckian.data.fragment import Layout
+from lamarckian.errors import NumericsError
+
+Emit: TypeAlias = Callable[[dict[str, np.ndarray], np.ndarray], None]
+"""Takes the arrays of a stage and the lanes whose columns are complete in it; copies what it needs."""
+
+
+class Recorder:
+    """Stages the steps of L lanes; each lane fills its own column at its own pace, and hands it on when it is full.
+
+    A lane is one learning seat of one of the actor's matches. A column is complete when the decision after its last
+    step is known, since that decision's value is what the last step leads to; the same decision opens the next column.
+    """
+
+    def __init__(self, layout: Layout, emit: Emit) -> None:
+        self.stage = layout.empty()
+        self.cursor = np.zeros(layout.columns, np.int64)
+        self._steps = layout.steps
+        self._emit = emit
+        self._inputs = [name for name in layout.fields if name.startswith("inputs.")]
+        self._legal = [name for name in layout.fields if name.startswith("legal.")]
+        self._heads = [name.removeprefix("action.") for name in layout.fields if name.startswith("action.")]
+
+    def full(self) -> bool:
+        """Whether the next decision completes a column."""
+        return bool((self.cursor == self._steps).any())
+
+    def outcome(
+        self, lanes: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, missed: np.ndarray | int
+    ) -> None:
+        """Records what came of the last decisions of `lanes`, int `[K]`: reward `[K, R]`, the rest `[K]`."""
+        if not np.isfinite(reward).all():
+            lane = lanes[~np.isfinite(reward).all(axis=1)][0]
+            raise NumericsError(f"a reward is not finite: {reward[lanes == lane][0]} (lane {lane}); check the game's reward")
+        at = self._at(lanes)
+        self.stage["reward"][at] = reward
+        self.stage["terminated"][at] = terminated
+        self.stage["truncated"][at] = truncated
+        self.stage["bootstrap"][at] = 0.0
+        self.stage["missed"][at] = missed
+        self.cursor[lanes] += 1
+
+    def bootstrap(self, lanes: np.ndarray, value: np.ndarray) -> None:
+        """Records the value `[K, R]` of the final observation of lanes whose last outcome was a truncation."""
+        self.stage["bootstrap"][self.cursor[lanes] - 1, lanes] = value
+
+    def decision(
+        self,
+        lanes: np.ndarray,
+        inputs: Mapping[str, np.ndarray],
+        legal: Mapping[str, np.ndarray],
+        learn: np.ndarray | bool,
+        actions: Mapping[str, np.ndarray],
+        log_probs: Mapping[str, np.ndarray],
+        value: np.ndarray,
+        version: int,
+    ) -> None:
+        """Records a decision for each of `lanes`, int `[K]`; arrays are `[K, …]`."""
+        done = self.cursor[lanes] == self._steps
+        if done.any():
+            self._close(lanes[done], *({name: array[done] for name, array in arrays.items()} for arrays in (inputs, legal)), value[done])
+        at = self._at(lanes)
+        self._observe(at, inputs, legal)
+        for name in self._heads:
+            self.stage[f"action.{name}"][at] = actions[name]
+            self.stage[f"log_prob.{name}"][at] = log_probs[name]
+        self.stage["value"][at] = value
+        self.stage["learn"][at] = learn
+        self.stage["version"][at] = version
+
+    def _close(self, lanes: np.ndarray, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], value: np.ndarray) -> None:
+        at = self._at(lanes)
+        self._observe(at, inputs, legal)
+        self.stage["value"][at] = value
+        self._emit(self.stage, lanes)
+        self.cursor[lanes] = 0
+
+    def _observe(self, at: tuple, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray]) -> None:
+        for name in self._inputs:
+            self.stage[name][at] = inputs[name.removeprefix("inputs.")]
+        for name in self._legal:
+            self.stage[name][at] = legal[name.removeprefix("legal.")]
+
+    def _at(self, lanes: np.ndarray) -> tuple:
+        rows = self.cursor[lanes]
+        if len(lanes) == len(self.cursor) and (rows == rows[0]).all():
+            return (int(rows[0]),)  # lanes come in order, so a whole row is written at once
+        return rows, lanes

@@ -1,0 +1,146 @@
+"""Draws actions from a policy's raw outputs, and their log-probabilities, without PyTorch.
+
+The distributions are those of `lamarckian.nets.heads`; a test holds both to the same log-probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numba import njit
+
+from lamarckian.errors import ContractError, NumericsError
+from lamarckian.mdp.spaces import Continuous, Discrete, Head, Role
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+_EMPTY_MASK, _NOT_FINITE = -1, -2
+
+
+class Sampler:
+    """Samples every head of `role` for a batch of B controllers.
+
+    squashed: continuous heads are tanh-squashed Gaussians scaled to the head's bounds.
+    greedy: takes each head's mode instead.
+    """
+
+    def __init__(self, role: Role, squashed: bool = False, greedy: bool = False) -> None:
+        self._heads = dict(role.heads)
+        self._squashed = squashed
+        self._greedy = greedy
+        self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
+        self._active = {name: np.array(head.active) for name, head in role.heads.items() if head.active is not None}
+
+    def __call__(
+        self, outputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], generator: np.random.Generator
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Actions and float32 log-probabilities, `[B, …]` per head; a head that is inactive has log-probability 0."""
+        actions: dict[str, np.ndarray] = {}
+        log_probs: dict[str, np.ndarray] = {}
+        for name, head in self._heads.items():
+            if isinstance(head, Discrete):
+                logits = outputs[f"head.{name}.logits"]
+                action, log_prob = self._categorical(name, logits, _mask(head, legal.get(name), actions), generator)
+            else:
+                action, log_prob = self._gaussian(name, outputs[f"head.{name}.mean"], outputs[f"head.{name}.log_std"], generator)
+            if name in self._active:
+                log_prob *= self._active[name][actions[head.given]]  # type: ignore[index]
+            actions[name], log_probs[name] = action, log_prob
+        return actions, log_probs
+
+    def _categorical(
+        self, name: str, logits: np.ndarray, mask: np.ndarray | None, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        size = len(logits)
+        uniform = np.full(size, -1.0, np.float32) if self._greedy else generator.random(size, np.float32)
+        action, log_prob = np.empty(size, np.int32), np.empty(size, np.float32)
+        if mask is None:
+            fault, row = _sample(logits, uniform, action, log_prob)
+        else:
+            fault, row = _sample_masked(logits, mask, uniform, action, log_prob)
+        if fault == _EMPTY_MASK:
+            raise ContractError(
+                f"the mask of head '{name}' leaves no legal action (row {row} of the batch); a game must leave at least one"
+            )
+        if fault == _NOT_FINITE:
+            raise NumericsError(f"the policy's logits of head '{name}' are not finite: {logits[row]}; the parameters have diverged")
+        return action, log_prob
+
+    def _gaussian(self, name: str, mean: np.ndarray, log_std: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        axes = tuple(range(1, mean.ndim))
+        if self._greedy:
+            noise = np.zeros_like(mean)
+        else:
+            noise = generator.standard_normal(mean.shape, np.float32)
+        raw = mean + np.exp(log_std) * noise
+        log_density = -0.5 * noise * noise - log_std - np.float32(0.5 * _LOG_2PI)
+        if not self._squashed:
+            log_prob = log_density.sum(axis=axes)
+            action = raw
+        else:
+            low, high = self._bounds[name]
+            half = 0.5 * (high - low)
+            squashed = np.tanh(raw)
+            action = (low + half * (squashed + 1.0)).astype(np.float32)
+            # log(1 - tanh²(u)) = 2 (log 2 - u - softplus(-2u)), which does not cancel for large |u|.
+            change = 2.0 * (np.float32(np.log(2.0)) - raw - np.logaddexp(np.float32(0.0), -2.0 * raw)) + np.log(half)
+            log_prob = (log_density - change).sum(axis=axes)
+        if not np.isfinite(log_prob).all():
+            raise NumericsError(f"the policy's mean or deviation of head '{name}' is not finite; the parameters have diverged")
+        return action, log_prob.astype(np.float32)
+
+
+def _mask(head: Head, mask: np.ndarray | None, actions: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    if mask is None or head.given is None:
+        return mask
+    return mask[np.arange(len(mask)), actions[head.given]]
+
+
+@njit(cache=True, nogil=True)
+def _sample(logits, uniform, action, log_prob):  # type: ignore[no-untyped-def]
+    """Inverse-CDF sampling, the mode where `uniform` is negative; (0, 0) or the fault and its row."""
+    for row in range(logits.shape[0]):
+        top = logits[row, 0]
+        best = 0
+        for index in range(1, logits.shape[1]):
+            if logits[row, index] > top:
+                top = logits[row, index]
+                best = index
+        total = np.float32(0.0)
+        for index in range(logits.shape[1]):
+            total += np.exp(logits[row, index] - top)
+        if not np.isfinite(total):
+            return _NOT_FINITE, row
+        chosen = best
+        if uniform[row] >= 0.0:
+            rest = uniform[row] * total
+            for index in range(logits.shape[1]):
+                weight = np.exp(logits[row, index] - top)
+                if weight > 0.0:
+                    chosen = index
+                    rest -= weight
+                    if rest < 0.0:
+                        break
+        action[row] = chosen
+        log_prob[row] = logits[row, chosen] - top - np.log(total)
+    return 0, 0
+
+
+@njit(cache=True, nogil=True)
+def _sample_masked(logits, mask, uniform, action, log_prob):  # type: ignore[no-untyped-def]
+    width = logits.shape[1]
+    legal = np.empty((1, width), logits.dtype)
+    for row in range(logits.shape[0]):
+        found = False
+        for index in range(width):
+            if mask[row, index]:
+                found = True
+                legal[0, index] = logits[row, index]
+            else:
+                legal[0, index] = -np.inf
+        if not found:
+            return _EMPTY_MASK, row
+        fault, _ = _sample(legal, uniform[row : row + 1], action[row : row + 1], log_prob[row : row + 1])
+        if fault != 0:
+            return fault, row
+    return 0, 0

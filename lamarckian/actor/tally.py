@@ -1,0 +1,66 @@
+"""What an actor counts beside its fragments: finished matches, and where its time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lamarckian.data.pool import MatchResult
+from lamarckian.errors import ContractError
+from lamarckian.mdp import Result
+
+
+class Tally:
+    """Sums of the running match of each lane, and the results of those that ended since `take`.
+
+    Seconds: `environment_s` games and coroutines, `inference_s` the policy's network, `bookkeeping_s` all around it,
+    `waiting_s` for a free slot.
+    """
+
+    def __init__(self, learners: Sequence[str], matches: int, rewards: int) -> None:
+        self.environment_s = self.inference_s = self.bookkeeping_s = self.waiting_s = 0.0
+        self._learners = tuple(learners)
+        self._matches = matches
+        self._length = np.zeros(len(learners) * matches, np.int64)
+        self._returns = np.zeros((len(learners) * matches, rewards), np.float64)
+        self._results: list[MatchResult] = []
+        self._taken = (0.0, 0.0, 0.0, 0.0)
+
+    def steps(self, lanes: np.ndarray, reward: np.ndarray) -> None:
+        """Counts one step of each of `lanes`, with its rewards `[K, R]`."""
+        self._length[lanes] += 1
+        self._returns[lanes] += reward
+
+    def end(self, lane: int, result: Result | None) -> None:
+        """Counts the match that has just ended on `lane`."""
+        if result is None or not np.isfinite(result.score):
+            raise ContractError(f"a match ended without a finite score: its result was {result}")
+        self._results.append(
+            MatchResult(
+                self._learners[lane // self._matches],
+                float(result.score),
+                result.outcome,
+                int(self._length[lane]),
+                self._returns[lane].tolist(),
+                {name: float(value) for name, value in result.objectives.items()},
+            )
+        )
+        self._length[lane] = 0
+        self._returns[lane] = 0.0
+
+    def take(self) -> tuple[list[MatchResult], dict[str, float]]:
+        """Results and seconds since the last call."""
+        now = (self.environment_s, self.inference_s, self.bookkeeping_s, self.waiting_s)
+        names = ("environment_s", "inference_s", "bookkeeping_s", "waiting_s")
+        spent = {name: new - old for name, new, old in zip(names, now, self._taken, strict=True)}
+        results, self._results, self._taken = self._results, [], now
+        return results, spent
+
+    def save(self) -> dict[str, Any]:
+        return {"length": self._length.copy(), "returns": self._returns.copy()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._length[:] = state["length"]
+        self._returns[:] = state["returns"]

@@ -1,0 +1,201 @@
+"""The command line. Each command imports what it needs when it runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lamarckian.errors import LamarckianError, MisuseError, RunFolderError
+
+if TYPE_CHECKING:
+    from lamarckian.recipe import Recipe
+    from lamarckian.record.run import Run
+
+FILM_FRAMES = 1800
+
+app = typer.Typer(
+    name="lamarckian",
+    help="Evolutionary reinforcement learning for games whose clock does not wait.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that differ from the recipe.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Against = Annotated[
+    str | None, typer.Option(help="Opponent: a bot of the game, the folder of a run, or module:Class. Default: as in the recipe.")
+]
+Which = Annotated[str, typer.Option("--checkpoint", help="best, last, or the steps of one.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the matches.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the result and errors.")]
+Film = Annotated[bool, typer.Option("--video/--no-video", help="At the end, film a match if the game can be drawn.")]
+
+
+def main() -> None:
+    """Runs the command line; an error that a user can meet is a message and an exit code, never a traceback."""
+    try:
+        app()
+    except LamarckianError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A built-in recipe (see `lamarckian recipes`) or a path to one.")],
+    overrides: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/<recipe>-<time>.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The run's seed. Default: the recipe's.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in the folder.")] = False,
+    quiet: Quiet = False,
+    video: Film = True,
+) -> None:
+    """Trains the agent that a recipe describes."""
+    from lamarckian.recipe import load
+    from lamarckian.record.run import create, default_folder
+
+    resolved = load(recipe, [*(overrides or ()), *([f"seed={seed}"] if seed is not None else ())])
+    with create(run or default_folder(recipe), resolved, overwrite) as opened:
+        _train(opened, resolved, quiet, video, resumed=False)
+
+
+@app.command()
+def resume(run: RunFolder, overrides: Overrides = None, quiet: Quiet = False, video: Film = True) -> None:
+    """Goes on with a run from its newest checkpoint."""
+    from lamarckian.record.run import resume as reopen
+
+    opened, recipe = reopen(run, overrides or ())
+    with opened:
+        _train(opened, recipe, quiet, video, resumed=True)
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    against: Against = None,
+    matches: Annotated[int, typer.Option(min=1, help="Matches to play.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    checkpoint: Which = "best",
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Draw actions as in training, rather than take the likeliest.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Plays matches with a trained agent and reports how it did."""
+    import msgspec
+
+    from lamarckian.record.run import open_run
+
+    opened = open_run(run)
+    from lamarckian.evaluate.matches import evaluate as play
+
+    report: Any = play(opened, against, matches, checkpoint, stochastic, seed)
+    values = msgspec.to_builtins(report)
+    if as_json:
+        print(json.dumps(values, default=str))
+        return
+    _print_table([(name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value)) for name, value in values.items()])
+
+
+@app.command()
+def video(
+    run: RunFolder,
+    out: Annotated[Path | None, typer.Option(help="A .gif, or an .mp4 where ffmpeg is installed. Default: match.gif in the run.")] = None,
+    against: Against = None,
+    checkpoint: Which = "best",
+    seed: Seed = 0,
+) -> None:
+    """Films the first minute of a match of a trained agent."""
+    from lamarckian.record.run import open_run
+    from lamarckian.record.video import check_video, write_video
+
+    opened = open_run(run)
+    path = out or opened.video_path
+    check_video(path)
+    from lamarckian.evaluate.matches import film
+
+    print(write_video(path, islice(film(opened, against, checkpoint, seed), FILM_FRAMES)))
+
+
+@app.command()
+def recipes() -> None:
+    """Lists the built-in recipes."""
+    from lamarckian.recipe import built_in
+
+    _print_table(list(built_in().items()))
+
+
+@app.command()
+def games() -> None:
+    """Lists the games, and what is missing to play them."""
+    from lamarckian.plugins import names, plugin
+
+    rows = []
+    for name in names("game"):
+        try:
+            found: Any = plugin("game", name)
+        except LamarckianError as error:
+            rows.append((name, f"cannot be used: {error}"))
+            continue
+        bots = ", ".join(getattr(found, "bots", ()))
+        rows.append((name, (found.__doc__ or "").strip().partition("\n")[0] + (f" Bots: {bots}." if bots else "")))
+    _print_table(rows)
+
+
+@app.command()
+def schema() -> None:
+    """Prints the JSON schema of recipes, for editors."""
+    from lamarckian.recipe import schema as recipe_schema
+
+    print(json.dumps(recipe_schema(), indent=1))
+
+
+def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) -> None:
+    from lamarckian.evaluate.training import train as learn
+    from lamarckian.record.progress import Progress
+
+    with Progress(str(run.folder), recipe.stop, quiet) as progress:
+        progress.note(f"run {run.folder}")
+        summary = learn(recipe, run, progress, resumed)
+    made = _illustrate(run, video and not summary.interrupted)
+    _print_table(
+        [
+            ("steps", f"{summary.steps:,}"),
+            ("score", "no match has finished" if summary.score is None else f"{summary.score:.4g}"),
+            ("minutes", f"{summary.minutes:.1f}"),
+            ("checkpoint", str(summary.checkpoint)),
+            *((name, str(path)) for name, path in made.items()),
+            *(() if summary.interrupted else (("evaluate", f"lamarckian evaluate {run.folder}"),)),
+        ]
+    )
+    if summary.interrupted:
+        print(f"interrupted; saved. To go on: lamarckian resume {run.folder}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _illustrate(run: Run, video: bool) -> dict[str, Path]:
+    """Draws the curve and films a match, as far as there is something to show; a picture that fails never fails the run."""
+    from lamarckian.record.plots import plot_curve
+
+    made = {}
+    try:
+        made["curve"] = plot_curve(run)
+        if video:
+            from lamarckian.evaluate.matches import film
+            from lamarckian.record.video import write_video
+
+            made["video"] = write_video(run.video_path, islice(film(run, None, "best", 0), FILM_FRAMES))
+    except (MisuseError, RunFolderError) as error:
+        print(f"note: {error}", file=sys.stderr)
+    return made
+
+
+def _print_table(rows: list[tuple[str, str]]) -> None:
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")

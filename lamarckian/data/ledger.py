@@ -1,0 +1,151 @@
+"""The bookkeeping of a memory pool: who has which slot, and what became of the fragments."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+
+class MatchResult(msgspec.Struct, frozen=True):
+    """How a match that ended in a fragment went for one role.
+
+    length: steps of the role. returns: summed rewards, one per reward name. The rest as `lamarckian.mdp.interface.Result`.
+    """
+
+    role: str
+    score: float
+    outcome: Literal["win", "draw", "loss"] | None
+    length: int
+    returns: list[float]
+    objectives: dict[str, float] = {}
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """What travels beside a fragment.
+
+    oldest_version, newest_version: the range of versions that acted.
+    samples: how many steps of it are to be learned from.
+    results: matches that ended since the actor's last fragment.
+    statistics: figures of the actor since its last fragment; times end in `_s`.
+    """
+
+    oldest_version: int
+    newest_version: int
+    samples: int
+    results: list[MatchResult] = []
+    statistics: dict[str, float] = {}
+
+
+class PoolStatistics(msgspec.Struct, frozen=True):
+    """What became of fragments, and where the slots are.
+
+    produced = used + stale + lost + waiting + held, and slots = free + lent + waiting + held.
+
+    produced: submitted, or lost. used: given to the learner and released. stale: too old when their turn came.
+    lost: begun by an actor that was forgotten before they arrived.
+    refused: messages that were not from an actor that owns the slot it names.
+    """
+
+    produced: int
+    used: int
+    stale: int
+    lost: int
+    refused: int
+    slots: int
+    free: int
+    lent: int
+    waiting: int
+    held: int
+
+
+class Entry(NamedTuple):
+    """A submitted fragment."""
+
+    slot: int
+    actor: str
+    meta: Meta
+
+
+class Ledger:
+    """A slot is free, lent to an actor, waiting for the learner, or held by it; it moves in that order.
+
+    Each loan has a ticket, so that what an actor said before it was forgotten is not taken for the slot's next owner.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._free = list(range(slots))
+        self._lent: dict[int, tuple[str, int]] = {}
+        self._waiting: deque[Entry] = deque()
+        self._held: set[int] = set()
+        self._tickets = self._produced = self._used = self._stale = self._lost = self._refused = 0
+
+    def lend(self, actor: str) -> tuple[int, int] | None:
+        """Lends a free slot; returns it and its ticket."""
+        if not self._free:
+            return None
+        slot, self._tickets = self._free.pop(), self._tickets + 1
+        self._lent[slot] = actor, self._tickets
+        return slot, self._tickets
+
+    def loans(self, actor: str) -> list[int]:
+        """The slots that `actor` has."""
+        return [slot for slot, (owner, _) in self._lent.items() if owner == actor]
+
+    def submit(self, slot: int, ticket: int, actor: str, meta: Meta) -> bool:
+        """Queues a fragment; False when the slot is not `actor`'s by this ticket."""
+        if self._lent.get(slot) != (actor, ticket):
+            self._refused += 1
+            return False
+        del self._lent[slot]
+        self._waiting.append(Entry(slot, actor, meta))
+        self._produced += 1
+        return True
+
+    def next(self, oldest_version: int) -> Entry | None:
+        """The fragment that has waited longest. Those with samples older than `oldest_version` are freed, one and all."""
+        stale = [entry for entry in self._waiting if entry.meta.oldest_version < oldest_version]
+        for entry in stale:
+            self._waiting.remove(entry)
+            self._free.append(entry.slot)
+        self._stale += len(stale)
+        if not self._waiting:
+            return None
+        entry = self._waiting.popleft()
+        self._held.add(entry.slot)
+        return entry
+
+    def release(self, slot: int) -> None:
+        """Frees a slot that the learner held; raises ValueError when it did not."""
+        if slot not in self._held:
+            raise ValueError(f"slot {slot} is released, but the slots held are {sorted(self._held)}")
+        self._held.remove(slot)
+        self._free.append(slot)
+        self._used += 1
+
+    def forget(self, actor: str, begun: Callable[[int], bool]) -> None:
+        """Takes back what was lent to `actor`; `begun` says whether a fragment was begun in a slot."""
+        for slot in self.loans(actor):
+            lost = begun(slot)
+            self._lost += lost
+            self._produced += lost
+            del self._lent[slot]
+            self._free.append(slot)
+
+    def statistics(self) -> PoolStatistics:
+        """The counts so far."""
+        return PoolStatistics(
+            produced=self._produced,
+            used=self._used,
+            stale=self._stale,
+            lost=self._lost,
+            refused=self._refused,
+            slots=self.slots,
+            free=len(self._free),
+            lent=len(self._lent),
+            waiting=len(self._waiting),
+            held=len(self._held),
+        )

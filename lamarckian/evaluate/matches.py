@@ -1,0 +1,150 @@
+"""Plays matches with a trained policy: to measure it, and to film it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lamarckian import plugins, seeding
+from lamarckian.actor.coroutines import CoroutineRollout
+from lamarckian.actor.policy import ActingPolicy
+from lamarckian.actor.process import Description, build_mdp, build_rollout, fragment_layout, learners
+from lamarckian.actor.recorder import Recorder
+from lamarckian.actor.tally import Tally
+from lamarckian.data.pool import MatchResult
+from lamarckian.errors import GameError, RecipeError
+from lamarckian.evaluate.plan import describe, export, load_policy
+from lamarckian.mdp import Result
+from lamarckian.recipe import Recipe, resolve
+from lamarckian.record.run import Run
+
+LANES = 64
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What an evaluation found: mean and standard deviation over matches of the score and of the summed rewards."""
+
+    run: str
+    version: int
+    matches: int
+    score_mean: float
+    score_std: float
+    return_mean: float
+    return_std: float
+    against: str
+
+
+class FirstOfEach(Tally):
+    """Counts the first match of each lane only, so that short matches do not count more often than long ones."""
+
+    def __init__(self, roles: list[str], matches: int, rewards: int) -> None:
+        super().__init__(roles, matches, rewards)
+        self.first: dict[int, MatchResult] = {}
+
+    def end(self, lane: int, result: Result | None) -> None:
+        super().end(lane, result)
+        [ended], _ = self.take()
+        self.first.setdefault(lane, ended)
+
+
+def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stochastic: bool, seed: int) -> Report:
+    """Plays `matches` matches with a run's policy, against the recipe's opponents or `against`.
+
+    against: a bot of the game, the folder of a run, `self`, or `module:Class`. checkpoint: last, best, or its steps.
+    Raises a `LamarckianError` where that cannot be.
+    """
+    recipe = _seat(run.recipe(), against)
+    mdp = plugins.build("game", recipe.game)
+    policy, saved = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
+    results: list[MatchResult] = []
+    for wave, first in enumerate(range(0, matches, LANES)):
+        description = describe(recipe, mdp, export(policy), min(LANES, matches - first), seed)
+        results += _wave(description, seeding.derive(seed, "evaluate", wave), not stochastic)
+    scores = np.array([result.score for result in results])
+    returns = np.array([sum(result.returns) for result in results])
+    return Report(
+        str(run.folder), saved.version, matches, *(float(f(x)) for x in (scores, returns) for f in (np.mean, np.std)), _opponents(recipe)
+    )
+
+
+def film(run: Run, against: str | None, checkpoint: str, seed: int) -> Iterator[np.ndarray]:
+    """The frames of one match, RGB uint8 `[height, width, 3]`. Raises GameError where the game cannot be looked at."""
+    recipe = _seat(run.recipe(), against)
+    mdp: Any = plugins.build("game", recipe.game)
+    policy, _ = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
+    description = describe(recipe, mdp, export(policy), 1, seed)
+    description.batched = False
+    rollout, tally = _rollout(description, _Shown(mdp), seed, greedy=True)
+    assert isinstance(rollout, CoroutineRollout)
+    ticks = -1
+    rollout.start()
+    try:
+        while not tally.first:
+            if rollout.loop.ticks != ticks or not rollout.loop.parked:
+                ticks = rollout.loop.ticks
+                yield rollout.tables[0].match.render()  # type: ignore[attr-defined]
+            rollout.turn()
+    finally:
+        rollout.close()
+
+
+class _Shown:
+    """A game whose matches can be looked at."""
+
+    def __init__(self, mdp: Any) -> None:
+        self.roles = mdp.roles
+        self.bots = getattr(mdp, "bots", {})
+        self._start = getattr(mdp, "start_rendered", mdp.start)
+
+    def start(self, seed: int) -> Any:
+        match = self._start(seed)
+        if not hasattr(match, "render"):
+            match.close()
+            raise GameError("this game cannot be filmed: its matches have no method `render`")
+        return match
+
+
+def _wave(description: Description, seed: int, greedy: bool) -> list[MatchResult]:
+    """The first match of each lane."""
+    rollout, tally = _rollout(description, build_mdp(description), seed, greedy)
+    rollout.start()
+    try:
+        while len(tally.first) < description.matches * len(learners(description)):
+            rollout.turn()
+    finally:
+        rollout.close()
+    return list(tally.first.values())
+
+
+def _rollout(description: Description, mdp: Any, seed: int, greedy: bool) -> tuple[Any, FirstOfEach]:
+    roles = learners(description)
+    role = mdp.roles[roles[0]]
+    policy = ActingPolicy(description.model, role, seeding.generator(seed, "policy"), greedy)
+    tally = FirstOfEach(roles, description.matches, len(role.rewards))
+    recorder = Recorder(fragment_layout(description, mdp), lambda stage, lanes: None)
+    rollout, _ = build_rollout(description, mdp, policy, recorder, tally, seed)
+    return rollout, tally
+
+
+def _seat(recipe: Recipe, against: str | None) -> Recipe:
+    """The recipe with the first learning role played by the policy, and, where `against` is given, the others by that."""
+    first = recipe.learners[0]
+    roles = {role: {"agent": player.agent, **player.settings} for role, player in recipe.roles.items()}
+    if against is None:
+        return recipe
+    others = [role for role in roles if role != first]
+    if not others:
+        raise RecipeError(f"--against: {recipe.game.name} has one role only, there is nobody to play against")
+    is_run = (Path(against) / "recipe.yaml").is_file()
+    opponent = {"agent": "run", "path": against} if is_run else {"agent": against}
+    document = recipe.model_dump(mode="json") | {"roles": {first: {"agent": "learner"}} | dict.fromkeys(others, opponent)}
+    return resolve(document)
+
+
+def _opponents(recipe: Recipe) -> str:
+    others = [" ".join(map(str, player.model_dump().values())) for player in recipe.roles.values() if player.agent != "learner"]
+    return ", ".join(others) or "nobody"

@@ -1,0 +1,156 @@
+"""What a recipe means on this machine: the game, the policy, the shapes, and how many processes and threads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lamarckian import plugins
+from lamarckian.actor.inference import Model
+from lamarckian.actor.process import Description, build_mdp, fragment_layout
+from lamarckian.data.fragment import Layout
+from lamarckian.errors import CheckpointError, RecipeError
+from lamarckian.mdp import MDP, Role, Saves
+from lamarckian.nets.export import export_onnx
+from lamarckian.nets.parameters import FlatParameters
+from lamarckian.recipe import Recipe
+from lamarckian.record import checkpoint
+from lamarckian.record.run import open_run
+from lamarckian.record.signature import check_signature
+
+
+@dataclass
+class Plan:
+    """The parts of a training that both modes share.
+
+    fragments: how many make a batch. actors: how many processes. threads: of the learner.
+    """
+
+    recipe: Recipe
+    mdp: MDP
+    role: Role
+    policy: Any
+    parameters: FlatParameters
+    description: Description
+    layout: Layout
+    fragments: int
+    actors: int
+    threads: int
+    device: str
+
+
+def plan(recipe: Recipe) -> Plan:
+    """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = recipe.learner.threads if recipe.learner.threads != "auto" else cores
+    torch.set_num_threads(threads)
+    torch.manual_seed(recipe.seed)
+    mdp = plugins.build("game", recipe.game)
+    role = mdp.roles[recipe.learners[0]]
+    policy = build_policy(recipe, role)
+    parameters = FlatParameters(policy)
+    description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
+    layout = fragment_layout(description, build_mdp(description))
+    return Plan(
+        recipe,
+        mdp,
+        role,
+        policy,
+        parameters,
+        description,
+        layout,
+        recipe.learner.batch // recipe.fragment_samples,
+        recipe.actor.count if recipe.actor.count != "auto" else cores,
+        threads,
+        _device(recipe.learner.device),
+    )
+
+
+def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) -> Description:
+    """What actors need to know to play `matches` matches at once."""
+    roles = {name: {"agent": player.agent, **player.settings} for name, player in recipe.roles.items()}
+    return Description(
+        game=recipe.game.model_dump(mode="json"),
+        roles=roles,
+        model=model,
+        models={name: trained(player["path"], mdp.roles[name]) for name, player in roles.items() if player["agent"] == "run"},
+        matches=matches,
+        steps=recipe.actor.fragment,
+        frame_skip=recipe.actor.frame_skip,
+        batched=_batched(recipe, mdp),
+        seed=seed,
+    )
+
+
+def build_policy(recipe: Recipe, role: Role) -> Any:
+    """The recipe's network for `role`, freshly initialised."""
+    return plugins.build("network", recipe.network, role)
+
+
+def export(policy: Any) -> Model:
+    """The policy as actors get it."""
+    parameters = FlatParameters(policy)
+    return Model(export_onnx(policy), dict(parameters.offsets), parameters.size, policy.squashed)
+
+
+def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, checkpoint.Checkpoint]:
+    """The policy of a run's checkpoint, to play `role`. Raises CheckpointError where it does not fit the game."""
+    run = open_run(folder)
+    saved = checkpoint.load(run, which)
+    check_signature(saved.signature, role, f"checkpoint {saved.steps} of {folder}")
+    policy = build_policy(run.recipe(), role)
+    restore(policy, saved.policy, folder)
+    return policy, saved
+
+
+def restore(policy: Any, arrays: Any, where: str) -> None:
+    """Loads a checkpoint's parameters. Raises CheckpointError where they are another network's."""
+    try:
+        policy.load_state_dict(checkpoint.as_tensors(dict(arrays)))
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint of {where} holds another network: {error}") from error
+
+
+def trained(folder: str, role: Role) -> Model:
+    """The best policy of a run, for actors to play against."""
+    return export(load_policy(folder, role)[0])
+
+
+def _batched(recipe: Recipe, mdp: Any) -> bool:
+    way = recipe.actor.way
+    reasons = []
+    if not hasattr(mdp, "start_many"):
+        reasons.append("the game does not step many matches in one call")
+    elif not getattr(mdp, "batchable", True):
+        reasons.append("the game cannot step many matches in one call with these settings")
+    if recipe.actor.frame_skip > 1:
+        reasons.append("actor.frame_skip is above 1")
+    bots = getattr(mdp, "bots", {})
+    reasons += [
+        f"roles.{name}.agent is not a bot of the game"
+        for name, player in recipe.roles.items()
+        if player.agent not in ("learner", "self", "run") and player.agent not in bots
+    ]
+    if way == "batched" and reasons:
+        raise RecipeError(f"actor.way: 'batched' cannot be used: {'; '.join(reasons)}; allowed here: auto, coroutines")
+    if way == "coroutines" or reasons:
+        return False
+    return way == "batched" or recipe.mode == "parallel" or _saves(mdp)
+
+
+def _saves(mdp: Any) -> bool:
+    """Serial mode resumes exactly, which in the batched way takes a game whose matches can be saved."""
+    games = mdp.start_many(1, 0)
+    try:
+        return isinstance(games, Saves)
+    finally:
+        games.close()
+
+
+def _device(device: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RecipeError("learner.device: given 'cuda'; there is no CUDA device on this machine; allowed here: auto, cpu")
+    return "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device

@@ -1,0 +1,166 @@
+"""Assembles fragments into batches, at once or ahead of the learner in a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from lamarckian.data.fragment import Layout
+from lamarckian.data.pool import Filled, MatchResult, PoolStatistics, Source
+
+
+@dataclass(eq=False)
+class Batch:
+    """Fragments side by side along the batch axis.
+
+    arrays: as `Layout` says, for all columns. results, seconds: what the fragments' actors counted.
+    samples: steps to learn from.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    tensors: Mapping[str, torch.Tensor]
+    results: list[MatchResult] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
+
+    def fill(self, index: int, columns: int, filled: Filled) -> None:
+        """Copies a fragment to the `index`-th place."""
+        place = slice(index * columns, (index + 1) * columns)
+        for name, array in filled.views.items():
+            if name.startswith("state."):
+                self.arrays[name][place] = array
+            else:
+                self.arrays[name][:, place] = array
+        self.results.extend(filled.meta.results)
+        self.samples += filled.meta.samples
+        for name, value in filled.meta.statistics.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+
+    def clear(self) -> None:
+        self.results, self.seconds, self.samples = [], {}, 0
+
+
+def empty_batch(layout: Layout, fragments: int) -> Batch:
+    """A batch for that many fragments, in memory that is used again and again."""
+    arrays = Layout(layout.steps, layout.columns * fragments, layout.fields).empty()
+    return Batch(arrays, {name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+class Assembler:
+    """Serial mode: assembles a batch when it is asked for one, from what `collect` makes its actor produce."""
+
+    def __init__(self, source: Source, layout: Layout, fragments: int, collect: Callable[[], None]) -> None:
+        self._source = source
+        self._columns = layout.columns
+        self._fragments = fragments
+        self._batch = empty_batch(layout, fragments)
+        self._collect = collect
+
+    def get(self, timeout_s: float) -> Batch:
+        """The next batch; the one before it is overwritten."""
+        self._batch.clear()
+        for index in range(self._fragments):
+            while (filled := self._source.get(0.0)) is None:
+                self._collect()
+            self._batch.fill(index, self._columns, filled)
+            self._source.release(filled.slot)
+        return self._batch
+
+    def recycle(self, batch: Batch) -> None:
+        """The learner is done with `batch`."""
+
+    def statistics(self) -> PoolStatistics:
+        return self._source.statistics()
+
+
+class Prefetcher:
+    """Parallel mode: assembles the next batch while the learner works on this one.
+
+    The thread owns the source from here on. `load_s` counts the seconds that it copied.
+    """
+
+    def __init__(self, source: Any, layout: Layout, fragments: int, ahead: int = 1) -> None:
+        self.load_s = 0.0
+        self._source = source
+        self._columns = layout.columns
+        self._fragments = fragments
+        self._free: queue.SimpleQueue[Batch] = queue.SimpleQueue()
+        for _ in range(1 + ahead):
+            self._free.put(empty_batch(layout, fragments))
+        self._full: queue.SimpleQueue[Batch | BaseException] = queue.SimpleQueue()
+        self._dead: deque[str] = deque()
+        self._statistics = source.statistics()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def get(self, timeout_s: float) -> Batch | None:
+        """The next batch; None when it is not complete within `timeout_s`. Give it back with `recycle`."""
+        try:
+            batch = self._full.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(batch, BaseException):
+            raise batch
+        return batch
+
+    def recycle(self, batch: Batch) -> None:
+        """The learner is done with `batch`."""
+        self._free.put(batch)
+
+    def forget(self, actor: str) -> None:
+        """Takes back the slots of an actor that died."""
+        self._dead.append(actor)
+
+    def statistics(self) -> PoolStatistics:
+        """The pool's counts, as of the last fragment."""
+        return self._statistics
+
+    def close(self) -> None:
+        """Ends the thread; the source may be closed after that."""
+        self._stopped = True
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                batch = self._next_free()
+                if batch is not None:
+                    batch.clear()
+                    if self._assemble(batch):
+                        self._full.put(batch)
+        except BaseException as error:
+            self._full.put(error)
+
+    def _next_free(self) -> Batch | None:
+        try:
+            return self._free.get(timeout=0.1)
+        except queue.Empty:
+            self._bury()
+            return None
+
+    def _assemble(self, batch: Batch) -> bool:
+        for index in range(self._fragments):
+            while (filled := self._source.get(0.1)) is None:
+                self._bury()
+                if self._stopped:
+                    return False
+            start = time.perf_counter()
+            batch.fill(index, self._columns, filled)
+            self._source.release(filled.slot)
+            self.load_s += time.perf_counter() - start
+            self._bury()
+        self._statistics = self._source.statistics()
+        return True
+
+    def _bury(self) -> None:
+        while self._dead:
+            self._source.forget(self._dead.popleft())

@@ -1,0 +1,112 @@
+"""Matches of a single-player environment that has Gymnasium's interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from lamarckian.errors import ContractError
+from lamarckian.mdp.interface import Action, Observation, Result, Step
+from lamarckian.mdp.loop import Handoff
+from lamarckian.mdp.spaces import Role
+
+PLAYER = "player"
+
+
+class Environment(Protocol):
+    """What is used of a `gymnasium.Env`."""
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]: ...
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]: ...
+
+    def render(self) -> Any: ...
+
+
+def env_seed(seed: int) -> int:
+    """A match's seed as environments take it: 31 bits, which fits the C integers that many of them hold it in."""
+    return seed % 2**31
+
+
+class Player:
+    """The controller of the only role. `step` steps the environment at once, and never suspends.
+
+    see: the observation of an environment's observation and info. act: the environment's action of ours.
+    """
+
+    __slots__ = ("_act", "_over", "_reset", "_return", "_see", "_step", "role")
+
+    def __init__(
+        self, env: Environment, role: Role, see: Callable[[Any, Mapping[str, Any]], Observation], act: Callable[[Action], Any], seed: int
+    ) -> None:
+        self.role = role
+        self._see = see
+        self._act = act
+        self._reset = lambda: env.reset(seed=seed)
+        self._step = env.step
+        self._over: Handoff[None] = Handoff()
+        self._return = 0.0
+
+    async def reset(self) -> Observation:
+        return self._see(*self._reset())
+
+    async def step(self, action: Action) -> Step:
+        observation, reward, terminated, truncated, info = self._step(self._act(action))
+        reward = float(reward)
+        self._return += reward
+        if terminated or truncated:
+            self.leave()
+        return Step(self._see(observation, info), (reward,), terminated, truncated, 0, info)
+
+    def leave(self) -> None:
+        self._step = self._reset = _is_over
+        self._over.put(None)
+
+    def result(self) -> Result:
+        return Result(self._return)
+
+    async def over(self) -> None:
+        """Waits until the player is done."""
+        await self._over
+
+
+def _is_over(*_: Any) -> Any:
+    raise ContractError("this match is over; start another")
+
+
+class SoloMatch:
+    """A match of one player, who is the clock: it waits for nobody else. The result's score is the sum of rewards.
+
+    release: gets the environment back when the match is closed.
+    """
+
+    waits = True
+
+    def __init__(
+        self,
+        env: Environment,
+        role: Role,
+        see: Callable[[Any, Mapping[str, Any]], Observation],
+        act: Callable[[Action], Any],
+        seed: int,
+        release: Callable[[Any], None],
+    ) -> None:
+        self._env = env
+        self._release: Callable[[Any], None] | None = release
+        self._player = Player(env, role, see, act, env_seed(seed))
+        self.controllers = {PLAYER: self._player}
+
+    async def run(self) -> None:
+        await self._player.over()
+
+    def render(self) -> np.ndarray:
+        """The match as it stands, RGB uint8 `[height, width, 3]`."""
+        return self._env.render()
+
+    def close(self) -> None:
+        if self._release is not None:
+            self._player.leave()
+            self._release(self._env)
+            self._release = None
