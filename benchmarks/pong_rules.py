@@ -3,8 +3,8 @@
     python benchmarks/pong_rules.py [runs]
 
 The reference of a rate is the compiled rules alone, without the interface around them; of a single match, the batched way
-with one match. A bot's figure is its mean difference of points in 1,000 matches against the tracker; there the reference
-is the tracker against itself, and the ratio has no meaning.
+with one match. A bot's figure is its mean normalised score in 1,000 matches against the tracker, the reference that of the
+tracker against itself.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def single_rate_hz(_: int = 0) -> float:
     return ticks / (time.process_time() - begun)
 
 
-def difference(name: str, seed: int, matches: int = 1000) -> float:
-    """Mean points of a bot on the left minus those of the tracker on the right, in as many matches."""
+def score(name: str, seed: int, matches: int = 1000) -> float:
+    """Mean score of a bot on the left against the tracker on the right, in as many matches."""
     lanes, first = Pong().start_many(matches, seed), {}
     bots = {"left": Pong.bots[name](), "right": Pong.bots["tracker"]()}
     for seat, bot in enumerate(bots.values()):
@@ -81,14 +81,14 @@ def difference(name: str, seed: int, matches: int = 1000) -> float:
         seen = {role: steps[role].observations for role in ROLES}
         for b, result in steps["left"].results:
             first.setdefault(b, result)
-    return 40 * statistics.fmean(result.score for result in first.values()) - 20
+    return statistics.fmean(result.score for result in first.values())
 
 
 def report(name: str, unit: str, reference: str, runs: int, value: Callable[[int], float], compared: Callable[[int], float]) -> None:
     pairs = [(value(run), compared(run)) for run in range(runs)]
     middle, reference_value = (statistics.median(side) for side in zip(*pairs, strict=True))
     line = {"name": name, "value": middle, "unit": unit, "reference": reference, "reference_value": reference_value}
-    print(json.dumps(line | {"ratio": middle / reference_value if reference_value else None, "runs": runs}), flush=True)
+    print(json.dumps(line | {"ratio": middle / reference_value, "runs": runs}), flush=True)
 
 
 def main(runs: int) -> None:
@@ -117,11 +117,11 @@ def main(runs: int) -> None:
     for name in ("interceptor", "random", "stay"):
         report(
             f"pong_{name}_against_tracker",
-            "points",
+            "score",
             "tracker against tracker",
             runs,
-            lambda run, name=name: difference(name, run),
-            lambda run: difference("tracker", run),
+            lambda run, name=name: score(name, run),
+            lambda run: score("tracker", run),
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lamarckian.errors import LamarckianError, MisuseError, RunFolderError
+from lamarckian.errors import LamarckianError
 
 if TYPE_CHECKING:
     from lamarckian.recipe import Recipe
@@ -162,7 +162,7 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
     with Progress(str(run.folder), recipe.stop, quiet) as progress:
         progress.note(f"run {run.folder}")
         summary = learn(recipe, run, progress, resumed)
-    made = _illustrate(run, video and not summary.interrupted)
+    made = _illustrate(run, video and not summary.interrupted, quiet)
     _print_table(
         [
             ("steps", f"{summary.steps:,}"),
@@ -178,7 +178,7 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
         raise typer.Exit(1)
 
 
-def _illustrate(run: Run, video: bool) -> dict[str, Path]:
+def _illustrate(run: Run, video: bool, quiet: bool) -> dict[str, Path]:
     """Draws the curve and films a match, as far as there is something to show; a picture that fails never fails the run."""
     from lamarckian.record.plots import plot_curve
 
@@ -190,8 +190,9 @@ def _illustrate(run: Run, video: bool) -> dict[str, Path]:
             from lamarckian.record.video import write_video
 
             made["video"] = write_video(run.video_path, islice(film(run, None, "best", 0), FILM_FRAMES))
-    except (MisuseError, RunFolderError) as error:
-        print(f"note: {error}", file=sys.stderr)
+    except Exception as error:  # a game may fail to be drawn in ways of its own, and the training is done
+        if not quiet:
+            print(f"note: {error}", file=sys.stderr)
     return made
 
 

@@ -34,12 +34,13 @@ class Kind:
     """A kind of plug-in.
 
     group: its entry-point group. built_in: name → `module:Class`.
-    given: how many leading arguments of the constructor the platform fills in; they are no settings.
+    given: what the platform passes to the constructor besides the settings: first the arguments by position, then those
+        by keyword (with a `=` after the name).
     """
 
     group: str
     built_in: Mapping[str, str]
-    given: int = 0
+    given: tuple[str, ...] = ()
 
 
 KINDS = {
@@ -52,8 +53,8 @@ KINDS = {
             "pettingzoo": "lamarckian.mdp.adapters.pettingzoo:PettingZoo",
         },
     ),
-    "network": Kind("lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, given=1),
-    "algorithm": Kind("lamarckian.algorithms", {"ppo": "lamarckian.rl.ppo:PPO"}),
+    "network": Kind("lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, ("role",)),
+    "algorithm": Kind("lamarckian.algorithms", {"ppo": "lamarckian.rl.ppo:PPO"}, ("policy", "role", "device=", "dtype=", "seed=")),
 }
 EXTRAS = {"ale_py": "atari", "pettingzoo": "pettingzoo", "ray": "cluster"}
 
@@ -95,6 +96,8 @@ def import_class(target: str, key: str) -> type:
     module_name, _, class_name = target.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
+    if not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
+        raise RecipeError(f"{key}: given {target!r}; allowed: module:Class, such as mygame.rules:MyGame")
     with imports(f"{key}: {target}"):
         try:
             module = importlib.import_module(module_name)
@@ -102,8 +105,12 @@ def import_class(target: str, key: str) -> type:
             if error.name and (module_name + ".").startswith(error.name + "."):
                 raise RecipeError(f"{key}: there is no module '{error.name}' to import {target!r} from") from None
             raise
-        except ValueError:
-            raise RecipeError(f"{key}: given {target!r}; allowed: module:Class with a full module name") from None
+        except (ImportError, LamarckianError):
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            fault = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+            raise RecipeError(f"{key}: {target} fails when it is imported: {fault}") from error
     found = getattr(module, class_name, None)
     if not inspect.isclass(found):
         classes = [name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__.startswith(module_name)]
@@ -113,25 +120,20 @@ def import_class(target: str, key: str) -> type:
 
 @contextmanager
 def imports(what: str) -> Iterator[None]:
-    """Turns a failing import within the block into an error that says what to install or where the fault is."""
+    """Turns an import that fails within the block into an error that says what to install."""
     try:
         yield
-    except LamarckianError:
-        raise
     except ImportError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra:
             raise GameError(f"{what} needs {error.name}, which is not installed: pip install 'lamarckian[{extra}]'") from error
         raise RecipeError(f"{what} cannot be imported: {error}") from error
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise RecipeError(f"{what} failed: {type(error).__name__}: {error} ({place.filename}, line {place.lineno})") from error
 
 
-def settings_model(cls: type, given: int = 0) -> type[BaseModel]:
+def settings_model(cls: type, given: Sequence[str] = ()) -> type[BaseModel]:
     """The pydantic model of a plug-in's settings; it forbids unknown keys.
 
-    given: how many leading arguments of the constructor are no settings. `*args` and `**kwargs` never are.
+    given: arguments of the constructor that are no settings, as in `Kind`. `*args` and `**kwargs` never are.
     Raises RecipeError where an annotation cannot be turned into a check.
     """
     own = getattr(cls, "Settings", None)
@@ -141,8 +143,12 @@ def settings_model(cls: type, given: int = 0) -> type[BaseModel]:
     constructor: Any = inspect.unwrap(inspect.getattr_static(cls, "__init__"))
     if constructor is object.__init__:
         return create_model(cls.__name__, __config__=ConfigDict(extra="forbid"))
-    named = [p for p in inspect.signature(constructor).parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    parameters = named[1 + given :]
+    leading = 1 + sum(not name.endswith("=") for name in given)
+    parameters = [
+        p
+        for p in list(inspect.signature(constructor).parameters.values())[leading:]
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and f"{p.name}=" not in given
+    ]
     annotations = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     try:
         hints = typing.get_type_hints(SimpleNamespace(__annotations__=annotations), constructor.__globals__, include_extras=True)
@@ -153,21 +159,25 @@ def settings_model(cls: type, given: int = 0) -> type[BaseModel]:
         raise RecipeError(f"the settings of {cls.__module__}:{cls.__qualname__} cannot be read from its constructor: {error}") from error
 
 
-def build(kind: str, section: Section, *args: Any) -> Any:
-    """Makes the plug-in that a section of a recipe describes; `args` come before its settings.
+def build(kind: str, section: Section, *args: Any, **kwargs: Any) -> Any:
+    """Makes the plug-in that a section of a recipe describes; `args` and `kwargs` are what its kind is given besides settings.
 
     Raises RecipeError where the settings do not fit, GameError where an extra is missing.
     """
-    return construct(plugin(kind, section.name), section.settings, kind, *args, given=KINDS[kind].given)
+    return construct(plugin(kind, section.name), section.settings, kind, *args, given=KINDS[kind].given, **kwargs)
 
 
-def construct(cls: type, settings: Mapping[str, Any], key: str, *args: Any, given: int = 0) -> Any:
-    """Checks `settings` (of the recipe's section `key`) and calls the constructor with `args` and them."""
-    checked = validate(settings_model(cls, given), settings, key)
-    with imports(f"{key}: {cls.__name__}"):
-        if hasattr(cls, "Settings"):
-            return cls(*args, settings=cls.Settings.model_validate(dict(checked)))
-        return cls(*args, **dict(checked))
+def construct(cls: type, settings: Mapping[str, Any], key: str, *args: Any, given: Sequence[str] = (), **kwargs: Any) -> Any:
+    """Checks `settings` (of the recipe's section `key`) and calls the constructor with them and with `args` and `kwargs`."""
+    checked = dict(validate(settings_model(cls, given), settings, key))
+    own = getattr(cls, "Settings", None)
+    if own is not None:
+        checked = {"settings": own.model_validate(checked)}
+    try:
+        with imports(f"{key}: {cls.__name__}"):
+            return cls(*args, **kwargs, **checked)
+    except ValueError as error:
+        raise RecipeError(f"{key}: {cls.__name__} refuses its settings: {error}") from error
 
 
 def validate(model: type[Model], data: Mapping[str, Any], key: str = "") -> Model:

@@ -155,9 +155,28 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
     recipe = validate(Recipe, {**document, **named})
     sections = {kind: _complete(kind, getattr(recipe, kind)) for kind in KINDS}
     recipe = recipe.model_copy(update=sections)
-    recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, build("game", recipe.game))})
-    _refuse_impossible(recipe)
+    game = build("game", recipe.game)
+    recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, game)})
+    _refuse_impossible(recipe, game)
     return recipe
+
+
+def batched_obstacles(recipe: Recipe, game: Any) -> list[str]:
+    """Why actors cannot step the matches of this recipe in one call; nothing where they can."""
+    obstacles = []
+    if not hasattr(game, "start_many"):
+        obstacles.append("the game does not step many matches in one call")
+    elif not getattr(game, "batchable", True):
+        obstacles.append("the game cannot step many matches in one call with these settings")
+    if recipe.actor.frame_skip > 1:
+        obstacles.append("actor.frame_skip is above 1")
+    bots = getattr(game, "bots", {})
+    obstacles += [
+        f"roles.{role}.agent is not a bot of the game"
+        for role, player in recipe.roles.items()
+        if player.agent not in AGENTS and player.agent not in bots
+    ]
+    return obstacles
 
 
 def player_class(game: Any, role: str, player: Player) -> type:
@@ -245,12 +264,13 @@ def _complete_roles(recipe: Recipe, game: Any) -> dict[str, Player]:
             raise RecipeError(f"roles.{role}.agent: {player.agent!r} cannot play here: '{role}' has other spaces than '{learners[0]}'")
         if player.agent == "run" and not (Path(player.settings["path"]) / "recipe.yaml").is_file():
             raise RecipeError(f"roles.{role}.path: there is no run at {player.settings['path']}")
-    if recipe.actor.way == "batched" and not getattr(game, "batchable", hasattr(game, "start_many")):
-        raise RecipeError(f"actor.way: 'batched' needs a game that steps many matches in one call; {recipe.game.name} does not")
     return complete
 
 
-def _refuse_impossible(recipe: Recipe) -> None:
+def _refuse_impossible(recipe: Recipe, game: Any) -> None:
+    obstacles = batched_obstacles(recipe, game)
+    if recipe.actor.way == "batched" and obstacles:
+        raise RecipeError(f"actor.way: 'batched' cannot be used: {'; '.join(obstacles)}; allowed here: auto, coroutines")
     samples, batch, slots = recipe.fragment_samples, recipe.learner.batch, recipe.learner.slots
     if batch % samples:
         below = batch // samples * samples

@@ -125,11 +125,10 @@ class Role:
             if head.given is not None:
                 earlier = seen.get(head.given)
                 if not isinstance(earlier, Discrete):
-                    raise GameError(f"head '{name}': `given` must name an earlier discrete head, one of {list(seen)}, not '{head.given}'")
+                    raise GameError(f"head '{name}': `given` must name an earlier discrete head, of {list(seen)}, not '{head.given}'")
                 if head.active is not None and len(head.active) != earlier.n:
-                    raise GameError(
-                        f"head '{name}': `active` must have {earlier.n} entries, one for each action of '{head.given}', not {len(head.active)}"
-                    )
+                    wanted = f"{earlier.n} entries, one for each action of '{head.given}'"
+                    raise GameError(f"head '{name}': `active` must have {wanted}, not {len(head.active)}")
             seen[name] = head
 
     def arrays(self) -> dict[str, ArraySpec]:

@@ -15,6 +15,7 @@ from rich.table import Table
 from lamarckian.recipe import Stop
 
 PLAIN_EVERY_S = 10.0
+SHARES = ("time", "actor")
 
 
 class Progress:
@@ -107,11 +108,14 @@ def _panel(title: str, values: Mapping[str, Any], done: float | None, eta_s: flo
     if eta_s is not None:
         cells.append(f"[dim]left[/] [bold]{_duration(eta_s)}[/]")
     _rows(table, cells)
-    for group in ("loss", "time", "pool"):
-        members = {name.partition("/")[2]: value for name, value in values.items() if name.startswith(group + "/") and value is not None}
-        if members:
-            table.add_row(f"[cyan]{group}[/]")
-            _rows(table, [f"[dim]{name}[/] {f'{value:.0%}' if group == 'time' else _number(value)}" for name, value in members.items()])
+    groups: dict[str, list[str]] = {}
+    for name, value in values.items():
+        group, slash, member = name.partition("/")
+        if slash and value is not None:
+            groups.setdefault(group, []).append(f"[dim]{member}[/] {f'{value:.0%}' if group in SHARES else _number(value)}")
+    for group, cells in groups.items():
+        table.add_row(f"[cyan]{group}[/]")
+        _rows(table, cells)
     if done is None:
         return Panel(table, title=title, border_style="blue")
     whole = Table.grid(expand=True)

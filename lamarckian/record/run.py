@@ -79,8 +79,8 @@ class Run:
 def create(folder: str | Path, recipe: Recipe, overwrite: bool = False) -> Run:
     """Starts a run in `folder`, locked for this process.
 
-    Raises RunFolderError where the folder holds something (a run gives way with `overwrite`; other files never do),
-    where another process trains in it, or where it cannot be written to.
+    Raises RunFolderError where the folder holds something (a run that was refused before its first update gives way, any
+    run does with `overwrite`, other files never do), where another process trains in it, or where it cannot be written to.
     """
     folder = Path(folder)
     with writing(folder):
@@ -186,7 +186,7 @@ def _make_way(run: Run, overwrite: bool) -> None:
         return
     if not run.recipe_path.exists():
         raise RunFolderError(f"{run.folder} holds files that are not a run; choose another folder with --run")
-    if not overwrite:
+    if not overwrite and (list(run.checkpoints_path.glob("*")) or (run.metrics_path.exists() and run.metrics_path.stat().st_size)):
         raise RunFolderError(
             f"{run.folder} holds a run already: go on with it by `lamarckian resume {run.folder}`, choose another folder with --run, "
             "or give --overwrite to delete it"

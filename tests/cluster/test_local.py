@@ -162,11 +162,19 @@ def test_ctrl_c_is_the_parents_affair(cluster):
 
 
 def test_a_child_outlives_the_thread_that_started_it(cluster):
-    thread = threading.Thread(target=lambda: cluster.start("actor", "children:sleep", {}))
+    read, write = os.pipe()
+
+    def start() -> None:
+        cluster.start("actor", "children:obey_interrupt", {"fd": write}, [write])
+        os.read(read, 100)  # it is at work
+
+    thread = threading.Thread(target=start)
     thread.start()
     thread.join()
-    time.sleep(0.3)
+    time.sleep(0.1)
     assert cluster.poll() == []
+    os.close(read)
+    os.close(write)
 
 
 def test_nothing_is_left_of_a_run_whose_parent_is_killed():

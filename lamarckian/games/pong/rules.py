@@ -6,6 +6,9 @@ its way sends it back and adds 0.7 × its own move of that tick to the ball's ve
 is a point for the other side. The ball is served from the centre, to either side in turn.
 
 A tick: the bats move, the ball moves, it bounces off a wall, it meets a bat, the round may be over.
+
+Numba's cache looks at a function's own file only: whoever changes a constant here removes `__pycache__`, as `image` and
+`bots` compile it in.
 """
 
 from __future__ import annotations

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from lamarckian.errors import ContractError
-from lamarckian.mdp.interface import Action, Observation, Result, Step
+from lamarckian.mdp.interface import NO_MASKS, Action, Observation, Result, Step
 from lamarckian.mdp.loop import Handoff
 from lamarckian.mdp.spaces import Role
 
 PLAYER = "player"
+
+_new = tuple.__new__  # named tuples at half the price: this module is all that a step costs above the environment's own
+
+See: TypeAlias = Callable[[Any], Mapping[str, np.ndarray]]
+Act: TypeAlias = Callable[[Action], Any]
+Legal: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, np.ndarray]]
 
 
 class Environment(Protocol):
@@ -31,26 +37,23 @@ def env_seed(seed: int) -> int:
 
 
 class Player:
-    """The controller of the only role. `step` steps the environment at once, and never suspends.
+    """The controller of the only role. `step` steps the environment at once, and never suspends."""
 
-    see: the observation of an environment's observation and info. act: the environment's action of ours.
-    """
+    __slots__ = ("_act", "_legal", "_over", "_reset", "_return", "_see", "_step", "role")
 
-    __slots__ = ("_act", "_over", "_reset", "_return", "_see", "_step", "role")
-
-    def __init__(
-        self, env: Environment, role: Role, see: Callable[[Any, Mapping[str, Any]], Observation], act: Callable[[Action], Any], seed: int
-    ) -> None:
+    def __init__(self, env: Environment, role: Role, see: See, act: Act, legal: Legal | None, seed: int) -> None:
         self.role = role
         self._see = see
         self._act = act
+        self._legal = legal
         self._reset = lambda: env.reset(seed=seed)
         self._step = env.step
         self._over: Handoff[None] = Handoff()
         self._return = 0.0
 
     async def reset(self) -> Observation:
-        return self._see(*self._reset())
+        observation, info = self._reset()
+        return Observation(self._see(observation), NO_MASKS if self._legal is None else self._legal(info), True)
 
     async def step(self, action: Action) -> Step:
         observation, reward, terminated, truncated, info = self._step(self._act(action))
@@ -58,7 +61,9 @@ class Player:
         self._return += reward
         if terminated or truncated:
             self.leave()
-        return Step(self._see(observation, info), (reward,), terminated, truncated, 0, info)
+        legal = NO_MASKS if self._legal is None else self._legal(info)
+        seen = _new(Observation, (self._see(observation), legal, True))
+        return _new(Step, (seen, (reward,), terminated, truncated, 0, info))
 
     def leave(self) -> None:
         self._step = self._reset = _is_over
@@ -79,23 +84,18 @@ def _is_over(*_: Any) -> Any:
 class SoloMatch:
     """A match of one player, who is the clock: it waits for nobody else. The result's score is the sum of rewards.
 
+    see: inputs of an environment's observation. act: the environment's action of ours. legal: the masks of its info, if any.
     release: gets the environment back when the match is closed.
     """
 
     waits = True
 
     def __init__(
-        self,
-        env: Environment,
-        role: Role,
-        see: Callable[[Any, Mapping[str, Any]], Observation],
-        act: Callable[[Action], Any],
-        seed: int,
-        release: Callable[[Any], None],
+        self, env: Environment, role: Role, see: See, act: Act, legal: Legal | None, seed: int, release: Callable[[Any], None]
     ) -> None:
         self._env = env
         self._release: Callable[[Any], None] | None = release
-        self._player = Player(env, role, see, act, env_seed(seed))
+        self._player = Player(env, role, see, act, legal, env_seed(seed))
         self.controllers = {PLAYER: self._player}
 
     async def run(self) -> None:

@@ -81,6 +81,12 @@ def doing(space: spaces.Space, game: str) -> Doing:
     return Doing(heads, act, act_batch)
 
 
+def some_legal(mask: Any) -> np.ndarray:
+    """An environment's mask as ours. At the end of a match nothing may be legal; then all is, since nothing will be chosen."""
+    legal = np.array(mask, np.bool_)
+    return legal if legal.any() else ~legal
+
+
 def _leaves(space: spaces.Space, path: str, reach: Reach) -> Iterator[tuple[str, spaces.Space, Reach]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, inner in _members(space):
@@ -131,8 +137,7 @@ def _input(space: spaces.Space, name: str, game: str) -> tuple[Input, Convert, C
     raise _refuse(game, f"observation space '{name}'", space)
 
 
-def _vector(value: Any) -> np.ndarray:
-    return np.array(value, np.float32)
+_vector = partial(np.array, dtype=np.float32)
 
 
 def _is_image(space: spaces.Box) -> bool:

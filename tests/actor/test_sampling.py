@@ -1,0 +1,80 @@
+"""Actions are drawn by the policy's own probabilities, within masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamarckian.actor.sampling import Sampler
+from lamarckian.errors import ContractError, NumericsError
+from lamarckian.mdp import Continuous, Discrete, Role, Vector
+
+
+def role(**heads) -> Role:
+    return Role({"x": Vector(1)}, heads)
+
+
+def test_frequencies_are_probabilities():
+    logits = np.tile(np.log(np.array([0.5, 0.3, 0.2], np.float32)), (200_000, 1))
+    actions, log_probs = Sampler(role(a=Discrete(3)))({"head.a.logits": logits}, {}, np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(actions["a"]) / len(logits), [0.5, 0.3, 0.2], atol=0.005)
+    np.testing.assert_allclose(np.exp(log_probs["a"]), np.array([0.5, 0.3, 0.2])[actions["a"]], rtol=1e-5)
+
+
+@given(st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_masked_actions_never_come(n, seed):
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(0, 20, (16, n)).astype(np.float32)
+    mask = generator.random((16, n)) < 0.5
+    mask[np.arange(16), generator.integers(n, size=16)] = True
+    actions, log_probs = Sampler(role(a=Discrete(n, masked=True)))({"head.a.logits": logits}, {"a": mask}, generator)
+    assert mask[np.arange(16), actions["a"]].all()
+    legal = np.where(mask, logits, -np.inf).astype(np.float64)
+    expected = legal[np.arange(16), actions["a"]] - np.log(np.exp(legal - legal.max(1, keepdims=True)).sum(1)) - legal.max(1)
+    np.testing.assert_allclose(log_probs["a"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_greedy_takes_the_best_legal():
+    logits = np.array([[3.0, 2.0, 1.0]], np.float32)
+    mask = np.array([[False, True, True]])
+    actions, _ = Sampler(role(a=Discrete(3, masked=True)), greedy=True)({"head.a.logits": logits}, {"a": mask}, np.random.default_rng(0))
+    assert actions["a"] == [1]
+
+
+def test_conditional_mask_follows_the_earlier_head_and_inactive_heads_count_nothing():
+    heads = role(button=Discrete(2), target=Discrete(3, masked=True, given="button", active=(False, True)))
+    outputs = {"head.button.logits": np.zeros((64, 2), np.float32), "head.target.logits": np.zeros((64, 3), np.float32)}
+    mask = np.tile(np.array([[True, False, False], [False, True, True]]), (64, 1, 1))
+    actions, log_probs = Sampler(heads)(outputs, {"target": mask}, np.random.default_rng(0))
+    pressed = actions["button"] == 1
+    assert pressed.any() and not pressed.all()
+    assert set(actions["target"][~pressed]) == {0}
+    assert set(actions["target"][pressed]) == {1, 2}
+    np.testing.assert_allclose(log_probs["target"], np.where(pressed, np.log(0.5), 0.0), rtol=1e-6)
+
+
+def test_an_empty_mask_is_named():
+    sampler = Sampler(role(a=Discrete(2, masked=True)))
+    with pytest.raises(ContractError, match=r"head 'a' leaves no legal action \(row 1"):
+        sampler({"head.a.logits": np.zeros((2, 2), np.float32)}, {"a": np.array([[True, True], [False, False]])}, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_that_are_not_finite_are_named(bad):
+    sampler = Sampler(role(a=Discrete(2)))
+    with pytest.raises(NumericsError, match="head 'a' are not finite"):
+        sampler({"head.a.logits": np.array([[0.0, bad]], np.float32)}, {}, np.random.default_rng(0))
+
+
+def test_gaussian_moments_and_density():
+    heads = role(a=Continuous(-1.0, 1.0, (2,)))
+    outputs = {"head.a.mean": np.tile(np.float32([1.0, -2.0]), (100_000, 1)), "head.a.log_std": np.full((100_000, 2), np.log(0.5), np.float32)}
+    actions, log_probs = Sampler(heads)(outputs, {}, np.random.default_rng(0))
+    np.testing.assert_allclose(actions["a"].mean(0), [1.0, -2.0], atol=0.01)
+    np.testing.assert_allclose(actions["a"].std(0), [0.5, 0.5], atol=0.01)
+    z = (actions["a"] - [1.0, -2.0]) / 0.5
+    np.testing.assert_allclose(log_probs["a"], (-0.5 * z**2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)).sum(1), rtol=1e-4)
+    greedy, _ = Sampler(heads, greedy=True)(outputs, {}, np.random.default_rng(0))
+    np.testing.assert_array_equal(greedy["a"], outputs["head.a.mean"])

@@ -1,0 +1,157 @@
+"""The two ways of playing give the same fragments, and both go on exactly where they were saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.actor.policies import linear
+
+from lamarckian.actor.actor import Actor
+from lamarckian.actor.process import Description, build_actor, build_mdp, fragment_layout
+from lamarckian.data.pool import LocalPool
+from lamarckian.mdp import Continuous, Observation, Result, Role, Step, Vector
+from lamarckian.record.checkpoint import pack, unpack
+from lamarckian.transport.versions import VersionBoard
+
+TRACKED = {"left": {"agent": "learner"}, "right": {"agent": "tracker"}}
+BOTH = {"left": {"agent": "learner"}, "right": {"agent": "learner"}}
+MIRRORED = {"left": {"agent": "self"}, "right": {"agent": "learner"}}
+PONG = {"name": "pong", "rounds": 2, "rally_ticks": 200}
+
+
+def actor(roles: Mapping[str, Any], batched: bool, game: Mapping[str, Any] = PONG) -> tuple[Actor, LocalPool]:
+    description = Description(dict(game), dict(roles), None, {}, matches=5, steps=16, frame_skip=1, batched=batched, seed=3)  # type: ignore[arg-type]
+    mdp = build_mdp(description)
+    description.model, parameters = linear(next(iter(mdp.roles.values())))
+    pool = LocalPool(fragment_layout(description, mdp), 2)
+    board = VersionBoard.create(parameters.size)
+    board.publish(7, parameters)
+    return build_actor(description, mdp, pool, board, taped=not batched), pool
+
+
+def collect(actor: Actor, pool: LocalPool, count: int) -> tuple[list[dict[str, np.ndarray]], list[Any]]:
+    """The next `count` fragments, and the results of the matches that ended in them."""
+    fragments: list[dict[str, np.ndarray]] = []
+    results: list[Any] = []
+    while len(fragments) < count:
+        actor.turn()
+        while (filled := pool.get(0.0)) is not None:
+            fragments.append({name: array.copy() for name, array in filled.views.items()})
+            results += filled.meta.results
+            pool.release(filled.slot)
+    return fragments, results
+
+
+def assert_same(left: list[dict[str, np.ndarray]], right: list[dict[str, np.ndarray]]) -> None:
+    assert len(left) == len(right)
+    for number, (one, other) in enumerate(zip(left, right, strict=True)):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=f"fragment {number}, {name}")
+
+
+@pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
+def test_same_fragments_by_both_ways(roles):
+    found = []
+    for batched in (True, False):
+        player, pool = actor(roles, batched)
+        player.start()
+        found.append(collect(player, pool, 20))
+        player.close()
+    (fragments, results), (others, other_results) = found
+    assert_same(fragments, others)
+    assert results == other_results
+    assert len(results) > 10
+    assert {fragment["terminated"].any() for fragment in fragments} == {True, False}
+    assert all((fragment["version"] == 7).all() for fragment in fragments)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
+@pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
+@pytest.mark.parametrize("game", [PONG, {**PONG, "period": {"right": 3}, "latency": {"left": 1}}], ids=["even", "uneven"])
+def test_goes_on_where_it_was_saved(roles, batched, game):
+    if batched and game is not PONG:
+        return
+    player, pool = actor(roles, batched, game)
+    player.start()
+    expected, _ = collect(player, pool, 8)
+    player.close()
+
+    player, pool = actor(roles, batched, game)
+    player.start()
+    before, _ = collect(player, pool, 3)
+    arrays, form = pack(player.save())
+    player.close()
+    resumed, pool = actor(roles, batched, game)
+    resumed.load(unpack(arrays, json.loads(json.dumps(form))))
+    after, _ = collect(resumed, pool, 5)
+    resumed.close()
+    assert_same(expected, before + after)
+
+
+class Countdown:
+    """Counts down from a number that the seed gives; truncated at 1. The value of a state tells which one it was."""
+
+    roles = {"player": Role({"x": Vector(1)}, {"a": Continuous(-1.0, 1.0, (1,))})}
+
+    def start(self, seed: int) -> Countdown.Match:
+        return Countdown.Match(3 + seed % 5)
+
+    class Match:
+        def __init__(self, left: int) -> None:
+            self.left = left
+            self.controllers = {"player": self}
+            self.role = Countdown.roles["player"]
+
+        async def run(self) -> None: ...
+
+        def close(self) -> None: ...
+
+        def leave(self) -> None: ...
+
+        def observation(self) -> Observation:
+            return Observation({"x": np.array([self.left], np.float32)})
+
+        async def reset(self) -> Observation:
+            return self.observation()
+
+        async def step(self, action: Mapping[str, Any]) -> Step:
+            assert -1.0 <= action["a"][0] <= 1.0
+            self.left -= 1
+            return Step(self.observation(), (float(self.left),), False, self.left == 1)
+
+        def result(self) -> Result:
+            return Result(0.0)
+
+
+def test_fragments_hold_what_happened():
+    """Every row is checked against the rules of the countdown, truncations and the rows behind them included."""
+    roles = {"player": {"agent": "learner"}}
+    player, pool = actor(roles, False, {"name": "tests.actor.test_ways:Countdown"})
+    player.start()
+    fragments, results = collect(player, pool, 6)
+    player.close()
+    worth = np.float32(_value_of_one())
+    for fragment in fragments:
+        left = fragment["inputs.x"][..., 0]
+        np.testing.assert_array_equal(fragment["reward"][..., 0], left[:-1] - 1)
+        np.testing.assert_array_equal(fragment["truncated"], left[:-1] == 2)
+        assert not fragment["terminated"].any()
+        ended = fragment["truncated"]
+        np.testing.assert_array_equal(left[1:][~ended], left[:-1][~ended] - 1)
+        assert (left[1:][ended] >= 3).all()
+        np.testing.assert_allclose(fragment["value"][..., 0], worth * left, rtol=1e-5)
+        np.testing.assert_allclose(fragment["bootstrap"][..., 0], np.where(ended, worth, 0.0), rtol=1e-5)
+        assert fragment["learn"].all()
+    assert results
+    assert all(result.returns == [result.length * (result.length + 1) / 2] for result in results)
+
+
+def _value_of_one() -> float:
+    from lamarckian.actor.inference import Inference
+
+    model, _ = linear(Countdown.roles["player"])
+    return float(Inference(model)({"x": np.ones((1, 1), np.float32)})["value"][0, 0])
