@@ -1,1 +1,1 @@
-
+"""Starting processes and watching them."""

@@ -1,1 +1,1 @@
-
+"""Fragments, and the memory pool they wait in."""

@@ -189,7 +189,6 @@ class MemoryPool:
     def release(self, slot: int) -> None:
         """Gives the slot of a fragment back; raises ValueError when it is not held."""
         self._ledger.release(slot)
-        self._listen()
         self._lend()
 
     def forget(self, actor: str) -> None:

@@ -1,1 +1,30 @@
+"""Networks: encoders, heads, the policy; and what is done with one: flatten, export, choose its precision."""
 
+from lamarckian.nets.export import export_onnx
+from lamarckian.nets.heads import Categorical, Evaluation, Gaussian, evaluate, mode, sample
+from lamarckian.nets.parameters import Entry, FlatParameters, flatten, manifest, unflatten
+from lamarckian.nets.policy import Outputs, Policy, build, example, parameter_count, summary
+from lamarckian.nets.precision import Precision, choose
+
+__all__ = [
+    "Categorical",
+    "Entry",
+    "Evaluation",
+    "FlatParameters",
+    "Gaussian",
+    "Outputs",
+    "Policy",
+    "Precision",
+    "build",
+    "choose",
+    "evaluate",
+    "example",
+    "export_onnx",
+    "flatten",
+    "manifest",
+    "mode",
+    "parameter_count",
+    "sample",
+    "summary",
+    "unflatten",
+]

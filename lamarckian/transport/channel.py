@@ -23,7 +23,7 @@ import zmq
 from lamarckian.errors import MisuseError
 
 PROTOCOL = 1
-LIMIT_BYTES = 1 << 20
+LIMIT_BYTES = 16 << 20
 """The size of a message. Arrays do not travel by messages but lie in shared memory."""
 
 _MAGIC = b"LMK"
@@ -57,7 +57,7 @@ class _Channel:
         self._reasons: set[str] = set()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, 16 * LIMIT_BYTES)  # beyond it the peer is cut off before memory is spent
+        self._socket.setsockopt(zmq.MAXMSGSIZE, 4 * LIMIT_BYTES)  # beyond it the peer is cut off before memory is spent
 
     def statistics(self) -> ChannelStatistics:
         """What went through so far."""

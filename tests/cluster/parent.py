@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 
 import numpy as np
@@ -19,7 +20,13 @@ if __name__ == "__main__":
     pids = []
     for name in ("a", "b"):
         config = {"fd": pool.fd, "address": pool.address, "name": name, "ready": write}
-        pids.append(cluster.start(name, "children:attend", config, [pool.fd, board.fd, write]).pid)
+
+        def start(name: str = name, config: dict = config) -> None:
+            pids.append(cluster.start(name, "children:attend", config, [pool.fd, board.fd, write]).pid)
+
+        thread = threading.Thread(target=start)  # so that the system does not tie it to this process; the lifeline must
+        thread.start()
+        thread.join()
     if sys.platform == "linux":
         pids.append(cluster.start("c", "children:hog", {"ready": write}, [write]).pid)
     while pool.statistics().lent < 4:

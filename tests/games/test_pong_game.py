@@ -146,6 +146,29 @@ def test_strength_of_bots():
     assert mean_difference(tracker(error_px=14), tracker()) < -2
 
 
+def tracked(tracker, headings, ys):
+    """What a tracker does in one match whose ball flies by these headings to these ys, its bat in the middle."""
+    tracker.start(np.zeros(1, np.int64), [3])
+    vectors = np.full((len(ys), 1, 10), 0.5, np.float32)
+    vectors[:, 0, 8] += 0.1 * np.asarray(headings)
+    vectors[:, 0, 9] = ys
+    return [int(tracker.act(Observations({"vector": vector}))["move"][0]) for vector in vectors]
+
+
+def test_the_tracker_sees_late():
+    ys = np.random.default_rng(0).uniform(0.3, 0.7, 40)
+    prompt = tracked(Pong.bots["tracker"](), [1] * 40, ys)
+    assert prompt == [2 if 126 * y > 63 + 2 else 1 if 126 * y < 63 - 2 else 0 for y in ys]
+    assert tracked(Pong.bots["tracker"](reaction_ticks=5), [1] * 40, ys) == [0] * 5 + prompt[:-5]
+
+
+def test_the_tracker_errs_anew_when_the_ball_turns_round():
+    headings = np.repeat(np.tile([1, -1], 100), 5)
+    moves = np.reshape(tracked(Pong.bots["tracker"](error_px=6.0), headings, [0.5] * 1000), (200, 5))
+    assert (moves == moves[:, :1]).all()
+    np.testing.assert_allclose([(moves[:, 0] == move).mean() for move in (0, 1, 2)], [1 / 3] * 3, atol=0.12)
+
+
 def test_a_bot_names_what_it_misses():
     bot = Pong.bots["random"]()
     bot.start(np.arange(2), [1, 2])

@@ -132,6 +132,8 @@ def test_images_show_positions_and_are_mirrored_for_the_right():
     made = Table(1, 20, 1000, (320, 2))  # 2 pixels to the pixel across, 320/126 down
     made.begin(np.zeros(1, np.int64), [0])
     made.matches["x"], made.matches["vx"], made.matches["bats"] = 50, 4, (34, 145)
+    made.matches["x"] -= 4
+    advance(made)
     before = made.inputs[LEFT]["image"][0, 1].copy()
     advance(made)
     left, right = (made.inputs[seat]["image"][0] for seat in (LEFT, RIGHT))

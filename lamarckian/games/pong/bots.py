@@ -93,16 +93,14 @@ class Tracker(_Bot):
         self,
         *,
         reaction_ticks: Annotated[int, Field(ge=0, le=60, description="decisions by which it sees the ball late")] = 0,
-        error_px: Annotated[
-            float, Field(ge=0, le=FIELD, description="largest error of its aim, drawn anew whenever the ball turns round")
-        ] = 0.0,
+        error_px: Annotated[float, Field(ge=0, le=FIELD, description="largest error of its aim, drawn anew when the ball turns")] = 0.0,
     ) -> None:
         self._remember(
             offset=np.zeros((), np.float64),
             heading=np.zeros((), np.float32),
             seen=np.full(reaction_ticks + 1, MIDDLE / FIELD, np.float32),
         )
-        self._error = float(error_px)
+        self._error = error_px
 
     def act(self, observations: Observations) -> Mapping[str, np.ndarray]:
         """A move for each match, int32 `[B]`."""

@@ -1,0 +1,139 @@
+"""The policy: a network with its heads and its critic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lamarckian.mdp import ArraySpec, Discrete, Role
+from lamarckian.nets.convolution import Convolutions
+from lamarckian.nets.encoder import Encoder, Pooling
+from lamarckian.nets.heads import CategoricalHead, GaussianHead, Parameters
+from lamarckian.nets.layers import Activation, Initialization, Parts, linear
+
+Sizes = tuple[Annotated[int, Field(gt=0)], ...]
+
+NO_STATE: Mapping[str, Tensor] = MappingProxyType({})
+
+
+class Outputs(NamedTuple):
+    """heads: each head's parameters. value: `[B, R]`. state: recurrent state `[B, …]` after this step. All float32."""
+
+    heads: dict[str, Parameters]
+    value: Tensor
+    state: dict[str, Tensor]
+
+
+class Policy(nn.Module):
+    """A feed-forward policy of `role`: its inputs encoded and joined, a trunk, a head for each of its heads, a critic.
+
+    hidden: layers of the trunk.
+    vectors: layers that each `Vector` passes before it is joined with the others; none: it goes straight in.
+    convolutions: what each `Image` passes: a preset, or the layers one by one; each followed by ReLU.
+    units, pooling: what each of the `Units` passes, and how they are then pooled.
+    activation: follows every layer but the convolutions and the outputs.
+    critic: whether it shares all but its output layer with the actor, or nothing at all.
+    initialization, policy_gain: how weights are drawn, and how large those of the heads are: small, so that the first
+        policy is close to uniform whatever it sees.
+    log_std, initial_log_std, squashed: of continuous heads, see `GaussianHead`.
+
+    The weights come from torch's global generator; `build` seeds it.
+    """
+
+    state: Mapping[str, ArraySpec] = MappingProxyType({})
+    """The recurrent state of one controller: none."""
+
+    def __init__(
+        self,
+        role: Role,
+        *,
+        hidden: Sizes = (256, 128),
+        vectors: Sizes = (),
+        convolutions: Convolutions = "nature",
+        units: Sizes = (64, 64),
+        pooling: Pooling = "max",
+        activation: Activation = "tanh",
+        critic: Literal["shared", "separate"] = "shared",
+        initialization: Initialization = "orthogonal",
+        policy_gain: Annotated[float, Field(gt=0)] = 0.01,
+        log_std: Literal["parameter", "network"] = "parameter",
+        initial_log_std: float = 0.0,
+        squashed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.role = role
+
+        def encoder() -> Encoder:
+            return Encoder(
+                role.inputs,
+                hidden=hidden,
+                vectors=vectors,
+                convolutions=convolutions,
+                units=units,
+                pooling=pooling,
+                activation=activation,
+                initialization=initialization,
+            )
+
+        self.encoder = encoder()
+        self.critic_encoder = encoder() if critic == "separate" else None
+        self.heads = Parts()
+        for name, space in role.heads.items():
+            if isinstance(space, Discrete):
+                self.heads[name] = CategoricalHead(space, self.encoder.size, initialization, policy_gain)
+            else:
+                self.heads[name] = GaussianHead(
+                    name,
+                    space,
+                    self.encoder.size,
+                    initialization,
+                    policy_gain,
+                    log_std=log_std,
+                    initial_log_std=initial_log_std,
+                    squashed=squashed,
+                )
+        self.critic = linear(self.encoder.size, len(role.rewards), initialization, 1.0)
+
+    def forward(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] = NO_STATE) -> Outputs:
+        """inputs: the arrays of `Role.arrays()`, each `[B, …]`; state: as `self.state` says, each `[B, …]`.
+
+        The encoders compute in autocast's type where that is on; the outputs are float32 always.
+        """
+        features = self.encoder(inputs)
+        criticised = features if self.critic_encoder is None else self.critic_encoder(inputs)
+        with torch.autocast(features.device.type, enabled=False):
+            features, criticised = _float32(features), _float32(criticised)
+            return Outputs({name: head(features) for name, head in self.heads.items()}, self.critic(criticised), {})
+
+
+def build(network: Callable[..., Policy], role: Role, seed: int, **settings: object) -> Policy:
+    """`network(role, **settings)` with weights drawn from `seed`; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return network(role, **settings)
+
+
+def example(role: Role, size: int) -> dict[str, Tensor]:
+    """Inputs of `role` as a batch of `size`, all zero."""
+    return {name: torch.zeros(size, *spec.shape, dtype=getattr(torch, spec.dtype.name)) for name, spec in role.arrays().items()}
+
+
+def parameter_count(policy: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in policy.parameters())
+
+
+def summary(policy: nn.Module) -> str:
+    """A table of the parameters: name, shape, count; and their sum."""
+    rows = [(name, "×".join(map(str, p.shape)) or "scalar", f"{p.numel():,}") for name, p in policy.named_parameters()]
+    rows.append(("all", "", f"{parameter_count(policy):,}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}" for name, shape, count in rows)
+
+
+def _float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float32 else x.float()

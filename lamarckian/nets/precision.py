@@ -1,0 +1,96 @@
+"""In which number format, memory layout and portions a policy is trained fastest on the machine at hand.
+
+Measured on a two-core AMD EPYC (Zen 5, AVX-512 with bfloat16); see `docs` for the figures. What decides is what the processor can do, never
+a stopwatch: the same machine always chooses the same, so that runs can be repeated bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from lamarckian.mdp import Role
+from lamarckian.nets.policy import example
+
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
+MemoryFormat: TypeAlias = Literal["auto", "contiguous", "channels_last"]
+
+CACHE_BYTES = 12 << 20
+"""What the activations of one pass may take. More leaves the caches, and each pass is then given fresh pages by the kernel."""
+
+WIDE = 128
+"""From this width of the widest layer on, bfloat16 gains more in the multiplications than its conversions cost."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """dtype: of the encoders; parameters, outputs and losses are float32. rows: samples of one forward and backward pass."""
+
+    dtype: torch.dtype
+    channels_last: bool
+    rows: int
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+
+    def arrange(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs `[B, …]`, with images in the chosen memory format."""
+        return {name: channels_last(x) if self.channels_last and x.ndim == 4 else x for name, x in inputs.items()}
+
+
+def choose(policy: nn.Module, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto") -> Precision:
+    """The fastest for `policy`; what is not "auto" is kept."""
+    layers = [module for module in policy.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    if dtype == "auto":
+        wide = any(layer.weight.shape[0] >= WIDE for layer in layers)
+        dtype = "bfloat16" if wide and bfloat16_is_native(device) else "float32"
+    if memory_format == "auto":
+        memory_format = "channels_last" if any(isinstance(layer, nn.Conv2d) for layer in layers) else "contiguous"
+    chosen = getattr(torch, dtype)
+    rows = max(CACHE_BYTES // (_activations(policy, role, device) * chosen.itemsize), 1)
+    return Precision(chosen, memory_format == "channels_last", 1 << (rows.bit_length() - 1))
+
+
+def bfloat16_is_native(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 in hardware; one that only emulates it is slower than in float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return any(flag in flags for flag in ("avx512_bf16", "amx_bf16"))
+
+
+def channels_last(image: Tensor) -> Tensor:
+    """`[B, C, H, W]` with the channels of a pixel side by side in memory.
+
+    An image of one channel lies so already, but torch takes it for channels-first unless its strides say otherwise.
+    """
+    batch, channels, height, width = image.shape
+    if channels == 1:
+        return image.reshape(batch, height, width, 1).permute(0, 3, 1, 2)
+    return image.contiguous(memory_format=torch.channels_last)
+
+
+def _activations(policy: nn.Module, role: Role, device: torch.device) -> int:
+    """How many numbers a sample leaves behind for the backward pass: what two samples leave less what one does."""
+
+    def kept(size: int) -> int:
+        sizes: dict[int, int] = {}
+
+        def pack(x: Tensor) -> Tensor:
+            sizes[x.untyped_storage().data_ptr()] = x.numel()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            outputs = policy({name: x.to(device) for name, x in example(role, size).items()})
+        del outputs
+        return sum(sizes.values())
+
+    return max(kept(2) - kept(1), 1)
