@@ -12,7 +12,7 @@ from lamarckian.actor.policy import ActingPolicy
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.errors import NumericsError
-from lamarckian.mdp import BatchedMDP, Bot, Continuous, Observations, Role, Steps
+from lamarckian.mdp import BatchedMDP, Bot, Observations, Role, Steps
 from lamarckian.seeding import agent_seed, match_seed
 
 
@@ -49,7 +49,6 @@ class BatchedRollout:
         for name, player in others.items():
             if isinstance(player, ActingPolicy):
                 self._policies.setdefault(id(player), (player, []))[1].append(name)
-        self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
         self._numbers = np.zeros(matches, np.int64)
         self._now: Mapping[str, Observations] = {}
         self._finals: list[tuple[np.ndarray, Observations]] = []
@@ -112,11 +111,8 @@ class BatchedRollout:
                 decision.value[:count],
                 policy.version,
             )
-        played = {
-            name: array if name not in self._bounds else np.clip(array, *self._bounds[name]) for name, array in decision.actions.items()
-        }
         return {
-            role: {name: array[k * self._matches : (k + 1) * self._matches] for name, array in played.items()}
+            role: {name: array[k * self._matches : (k + 1) * self._matches] for name, array in decision.played.items()}
             for k, role in enumerate(roles)
         }
 

@@ -14,7 +14,7 @@ from lamarckian.actor.policy import ActingPolicy
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.errors import ContractError, NumericsError
-from lamarckian.mdp import MDP, Action, Agent, Continuous, Handoff, Loop, Observation, Result, Role, Step, spar, train
+from lamarckian.mdp import MDP, Action, Agent, Handoff, Loop, Observation, Result, Role, Step, spar, train
 from lamarckian.seeding import agent_seed, match_seed
 
 by_index = attrgetter("index")
@@ -77,7 +77,6 @@ class Desk:
         self._names = list(role.arrays())
         self._specs = role.arrays()
         self._masks = role.masks()
-        self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
         self._taped = taped
 
     def answer(self, recorder: Recorder | None, finals: Sequence[tuple[int, Observation]] = ()) -> None:
@@ -95,7 +94,7 @@ class Desk:
         decision = self.policy.decide(inputs, legal, len(lanes))
         if recorder is not None:
             self._record(recorder, decision, inputs, legal, len(learners), [lane for lane, _ in finals])
-        for lane, action in zip(lanes, self._actions(decision.actions), strict=True):
+        for lane, action in zip(lanes, _actions(decision.played), strict=True):
             lane.handoff.put(action)
             if self._taped:
                 lane.tape.append(action)
@@ -109,7 +108,7 @@ class Desk:
             return
         learners = self.asked
         learn: np.ndarray | bool = True
-        if not all([lane.observation.learn for lane in learners]):
+        if not all(lane.observation.learn for lane in learners):
             learn = np.array([lane.observation.learn for lane in learners])
         recorder.decision(
             np.array([lane.index for lane in learners]),
@@ -132,17 +131,6 @@ class Desk:
                 raise NumericsError(f"input '{name}' is not finite: {array[row]} ({where}); check the game's observation")
             inputs[name] = array
         return inputs
-
-    def _actions(self, actions: Mapping[str, np.ndarray]) -> Iterator[Action]:
-        columns = []
-        for name, array in actions.items():
-            bounds = self._bounds.get(name)
-            columns.append(array.tolist() if bounds is None else list(np.clip(array, *bounds)))
-        names = tuple(actions)
-        if len(names) == 1:
-            name = names[0]
-            return ({name: value} for value in columns[0])
-        return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 class Table:
@@ -309,7 +297,7 @@ class CoroutineRollout:
         for table, saved in zip(self.tables, state["tables"], strict=True):
             table.number = saved["number"]
             self.loop.ticks = saved["started"]
-            table.start({role: _rows(columns) for role, columns in saved["tapes"].items()})
+            table.start({role: list(_actions(columns)) for role, columns in saved["tapes"].items()})
             self.loop.settle()
             while self.loop.ticks < state["ticks"]:
                 self.loop.pass_tick()
@@ -328,10 +316,15 @@ def _join(arrays: list[np.ndarray], shape: tuple[int, ...], name: str) -> np.nda
         raise ContractError(f"'{name}' must have shape {list(shape)} in every observation; shapes that came: {shapes}") from error
 
 
+def _actions(actions: Mapping[str, np.ndarray]) -> Iterator[Action]:
+    """The rows of the arrays, as games get them."""
+    columns = [array.tolist() if array.ndim == 1 else list(array) for array in actions.values()]
+    names = tuple(actions)
+    if len(names) == 1:
+        name = names[0]
+        return ({name: value} for value in columns[0])
+    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
 def _columns(tape: Sequence[Action]) -> dict[str, np.ndarray]:
     return {name: np.array([action[name] for action in tape]) for name in (tape[0] if tape else {})}
-
-
-def _rows(columns: Mapping[str, np.ndarray]) -> list[Action]:
-    values = [array.tolist() if array.ndim == 1 else list(array) for array in columns.values()]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]

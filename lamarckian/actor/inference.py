@@ -18,20 +18,23 @@ class Model(msgspec.Struct):
     graph: the ONNX graph with its initializers, as `lamarckian.nets.export` writes it.
     offsets: for each initializer that training changes, where it starts in the flat parameters, in floats.
     size: of the flat parameters, in floats.
-    squashed: see `lamarckian.actor.sampling.Sampler`.
     """
 
     graph: bytes
     offsets: dict[str, int]
     size: int
-    squashed: bool = False
 
 
 class Inference:
-    """A policy in an ONNX Runtime session: `[B, …]` arrays by input name in, by output name out."""
+    """A policy in an ONNX Runtime session: `[B, …]` arrays by input name in, by output name out.
+
+    squashed: the names of the heads that the graph says are squashed.
+    """
 
     def __init__(self, model: Model) -> None:
         self._model = onnx.load_model_from_string(model.graph)
+        properties = {entry.key: entry.value for entry in self._model.metadata_props}
+        self.squashed = properties.get("squashed", "").split()
         self._slices = []
         for tensor in self._model.graph.initializer:
             if tensor.name in model.offsets:

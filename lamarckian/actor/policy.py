@@ -10,7 +10,7 @@ import numpy as np
 
 from lamarckian.actor.inference import Inference, Model
 from lamarckian.actor.sampling import Sampler
-from lamarckian.mdp.spaces import Role
+from lamarckian.mdp.spaces import Continuous, Role
 
 
 class Versions(Protocol):
@@ -20,10 +20,14 @@ class Versions(Protocol):
 
 
 class Decision(NamedTuple):
-    """What a policy answered to B observations: `[B, …]` per head, and `[B, R]` values."""
+    """What a policy answered to B observations: `[B, …]` per head, and `[B, R]` values.
+
+    played: the actions as games get them: within the bounds of their heads, where a Gaussian knows none.
+    """
 
     actions: dict[str, np.ndarray]
     log_probs: dict[str, np.ndarray]
+    played: dict[str, np.ndarray]
     value: np.ndarray
 
 
@@ -42,7 +46,8 @@ class ActingPolicy:
         self.generator = generator
         self.inference_s = 0.0
         self._infer = Inference(model)
-        self._sample = Sampler(role, model.squashed, greedy)
+        self._sample = Sampler(role, self._infer.squashed, greedy)
+        self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
         self._versions = versions
         self._parameters = np.empty(model.size, np.float32)
 
@@ -62,7 +67,9 @@ class ActingPolicy:
         value = outputs.pop("value")
         if len(value) > count:
             outputs = {name: array[:count] for name, array in outputs.items()}
-        return Decision(*self._sample(outputs, legal, self.generator), value)
+        actions, log_probs = self._sample(outputs, legal, self.generator)
+        played = {name: array if name not in self._bounds else array.clip(*self._bounds[name]) for name, array in actions.items()}
+        return Decision(actions, log_probs, played, value)
 
     def value(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Values `[B, R]` of B observations."""

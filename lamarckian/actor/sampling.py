@@ -5,7 +5,7 @@ The distributions are those of `lamarckian.nets.heads`; a test holds both to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numba import njit
@@ -14,22 +14,23 @@ from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp.spaces import Continuous, Discrete, Head, Role
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+_FARTHEST = np.float32(np.arctanh(1.0 - 1e-6))
 _EMPTY_MASK, _NOT_FINITE = -1, -2
 
 
 class Sampler:
     """Samples every head of `role` for a batch of B controllers.
 
-    squashed: continuous heads are tanh-squashed Gaussians scaled to the head's bounds.
+    squashed: the heads that are tanh-squashed Gaussians, scaled to their bounds.
     greedy: takes each head's mode instead.
     """
 
-    def __init__(self, role: Role, squashed: bool = False, greedy: bool = False) -> None:
+    def __init__(self, role: Role, squashed: Collection[str] = (), greedy: bool = False) -> None:
         self._heads = dict(role.heads)
-        self._squashed = squashed
+        self._squashed = frozenset(squashed)
         self._greedy = greedy
         self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
-        self._active = {name: np.array(head.active) for name, head in role.heads.items() if head.active is not None}
+        self._tables = {name: np.array(head.active) for name, head in role.heads.items() if head.active is not None}
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], generator: np.random.Generator
@@ -37,14 +38,17 @@ class Sampler:
         """Actions and float32 log-probabilities, `[B, …]` per head; a head that is inactive has log-probability 0."""
         actions: dict[str, np.ndarray] = {}
         log_probs: dict[str, np.ndarray] = {}
+        active: dict[str, np.ndarray] = {}
         for name, head in self._heads.items():
             if isinstance(head, Discrete):
                 logits = outputs[f"head.{name}.logits"]
                 action, log_prob = self._categorical(name, logits, _mask(head, legal.get(name), actions), generator)
             else:
                 action, log_prob = self._gaussian(name, outputs[f"head.{name}.mean"], outputs[f"head.{name}.log_std"], generator)
-            if name in self._active:
-                log_prob *= self._active[name][actions[head.given]]  # type: ignore[index]
+            if name in self._tables:
+                given: str = head.given  # type: ignore[assignment]
+                active[name] = self._tables[name][actions[given]] & active.get(given, True)
+                log_prob *= active[name]
             actions[name], log_probs[name] = action, log_prob
         return actions, log_probs
 
@@ -72,19 +76,16 @@ class Sampler:
             noise = np.zeros_like(mean)
         else:
             noise = generator.standard_normal(mean.shape, np.float32)
-        raw = mean + np.exp(log_std) * noise
-        log_density = -0.5 * noise * noise - log_std - np.float32(0.5 * _LOG_2PI)
-        if not self._squashed:
-            log_prob = log_density.sum(axis=axes)
-            action = raw
-        else:
+        action = mean + np.exp(log_std) * noise
+        slope: np.ndarray | float = 0.0
+        if name in self._squashed:
             low, high = self._bounds[name]
-            half = 0.5 * (high - low)
-            squashed = np.tanh(raw)
-            action = (low + half * (squashed + 1.0)).astype(np.float32)
+            raw = np.clip(action, -_FARTHEST, _FARTHEST)  # where the learner still tells actions apart
+            noise = (raw - mean) * np.exp(-log_std)
+            action = (0.5 * (low + high) + 0.5 * (high - low) * np.tanh(raw)).astype(np.float32)
             # log(1 - tanh²(u)) = 2 (log 2 - u - softplus(-2u)), which does not cancel for large |u|.
-            change = 2.0 * (np.float32(np.log(2.0)) - raw - np.logaddexp(np.float32(0.0), -2.0 * raw)) + np.log(half)
-            log_prob = (log_density - change).sum(axis=axes)
+            slope = 2.0 * (np.float32(np.log(2.0)) - raw - np.logaddexp(np.float32(0.0), -2.0 * raw)) + np.log(0.5 * (high - low))
+        log_prob = (-0.5 * noise * noise - log_std - np.float32(0.5 * _LOG_2PI) - slope).sum(axis=axes)
         if not np.isfinite(log_prob).all():
             raise NumericsError(f"the policy's mean or deviation of head '{name}' is not finite; the parameters have diverged")
         return action, log_prob.astype(np.float32)

@@ -15,7 +15,8 @@ from lamarckian.data.fragment import Layout
 from lamarckian.errors import CheckpointError, RecipeError
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
-from lamarckian.nets.parameters import FlatParameters
+from lamarckian.nets.parameters import manifest
+from lamarckian.nets.policy import build, parameter_count
 from lamarckian.recipe import Recipe
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_run
@@ -92,8 +93,7 @@ def build_policy(recipe: Recipe, role: Role) -> Any:
 
 def export(policy: Any) -> Model:
     """The policy as actors get it."""
-    parameters = FlatParameters(policy)
-    return Model(export_onnx(policy), dict(parameters.offsets), parameters.size, policy.squashed)
+    return Model(export_onnx(policy), {entry.name: entry.offset for entry in manifest(policy)}, parameter_count(policy))
 
 
 def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, checkpoint.Checkpoint]:

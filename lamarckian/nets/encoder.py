@@ -19,7 +19,8 @@ Pooling: TypeAlias = Literal["max", "mean"]
 class UnitsEncoder(nn.Module):
     """Units `[B, U, size]` and which are valid `[B, U]` → `[B, size]`: one encoder for all, then a pool over the valid.
 
-    The order of the units does not matter, and what an invalid one holds neither; without any valid unit it gives 0.
+    The order of the units does not matter, and what an invalid one holds neither, as long as it is finite. Without any
+    valid unit it gives 0.
     """
 
     def __init__(self, space: Units, hidden: Sequence[int], pooling: Pooling, activation: Activation, initialization: Initialization) -> None:
@@ -30,12 +31,12 @@ class UnitsEncoder(nn.Module):
 
     def forward(self, units: Tensor, valid: Tensor) -> Tensor:
         valid = valid.unsqueeze(-1)
-        encoded = self.encoder(torch.where(valid, units, 0.0))
+        encoded = self.encoder(units)
         if self._pooling == "mean":
             count = valid.sum(1).clamp(min=1)
             return torch.where(valid, encoded, 0.0).sum(1) / count
-        lowest = torch.where(valid, encoded, -1e30).amax(1)
-        return torch.where(valid.any(1), lowest, 0.0)
+        highest = torch.where(valid, encoded, -1e30).amax(1)
+        return torch.where(valid.any(1), highest, 0.0)
 
 
 class Encoder(nn.Module):

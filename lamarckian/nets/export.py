@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import warnings
 
@@ -35,7 +36,7 @@ def export_onnx(policy: Policy) -> bytes:
         # torch's newer exporter folds parameters into constants, so that they could not be replaced by name.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            _Flat(policy, list(inputs), list(states)),
+            _Flat(_told_apart(policy), list(inputs), list(states)),
             (*inputs.values(), *states.values()),
             buffer,
             dynamo=False,
@@ -46,7 +47,7 @@ def export_onnx(policy: Policy) -> bytes:
             opset_version=OPSET,
         )
     model = onnx.load_from_string(buffer.getvalue())
-    _strip_prefix(model.graph)
+    _restore(model.graph, policy)
     squashed = [name for name, head in policy.heads.items() if isinstance(head, GaussianHead) and head.squashed]
     onnx.helper.set_model_props(model, {"squashed": " ".join(squashed)})
     return model.SerializeToString()
@@ -74,9 +75,21 @@ def _named(outputs: Outputs) -> list[tuple[str, Tensor]]:
     return [*heads, ("value", outputs.value), *((f"state.{name}", x) for name, x in outputs.state.items())]
 
 
-def _strip_prefix(graph: onnx.GraphProto) -> None:
+def _told_apart(policy: Policy) -> Policy:
+    """A copy in which no two parameters are equal: the exporter makes one of those that are, as biases are at first."""
+    twin = copy.deepcopy(policy)
+    for index, parameter in enumerate(twin.parameters()):
+        parameter.data = torch.full_like(parameter, index)
+    return twin
+
+
+def _restore(graph: onnx.GraphProto, policy: Policy) -> None:
+    """Gives the initializers the parameters' names and values."""
+    parameters = {f"policy.{name}": (name, parameter) for name, parameter in policy.named_parameters()}
     for initializer in graph.initializer:
-        initializer.name = initializer.name.removeprefix("policy.")
+        name, parameter = parameters[initializer.name]
+        initializer.CopyFrom(onnx.numpy_helper.from_array(parameter.detach().cpu().numpy(), name))
     for node in graph.node:
         for index, name in enumerate(node.input):
-            node.input[index] = name.removeprefix("policy.")
+            if name in parameters:
+                node.input[index] = parameters[name][0]

@@ -45,12 +45,12 @@ class Precision:
 
 def choose(policy: nn.Module, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto") -> Precision:
     """The fastest for `policy`; what is not "auto" is kept."""
-    layers = [module for module in policy.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    convolves = any(isinstance(module, nn.Conv2d) for module in policy.modules())
     if dtype == "auto":
-        wide = any(layer.weight.shape[0] >= WIDE for layer in layers)
-        dtype = "bfloat16" if wide and bfloat16_is_native(device) else "float32"
+        wide = any(isinstance(module, nn.Linear) and module.out_features >= WIDE for module in policy.modules())
+        dtype = "bfloat16" if (convolves or wide) and bfloat16_is_native(device) else "float32"
     if memory_format == "auto":
-        memory_format = "channels_last" if any(isinstance(layer, nn.Conv2d) for layer in layers) else "contiguous"
+        memory_format = "channels_last" if convolves else "contiguous"
     chosen = getattr(torch, dtype)
     rows = max(CACHE_BYTES // (_activations(policy, role, device) * chosen.itemsize), 1)
     return Precision(chosen, memory_format == "channels_last", 1 << (rows.bit_length() - 1))

@@ -70,7 +70,10 @@ def test_logits_that_are_not_finite_are_named(bad):
 
 def test_gaussian_moments_and_density():
     heads = role(a=Continuous(-1.0, 1.0, (2,)))
-    outputs = {"head.a.mean": np.tile(np.float32([1.0, -2.0]), (100_000, 1)), "head.a.log_std": np.full((100_000, 2), np.log(0.5), np.float32)}
+    outputs = {
+        "head.a.mean": np.tile(np.float32([1.0, -2.0]), (100_000, 1)),
+        "head.a.log_std": np.full((100_000, 2), np.log(0.5), np.float32),
+    }
     actions, log_probs = Sampler(heads)(outputs, {}, np.random.default_rng(0))
     np.testing.assert_allclose(actions["a"].mean(0), [1.0, -2.0], atol=0.01)
     np.testing.assert_allclose(actions["a"].std(0), [0.5, 0.5], atol=0.01)
