@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lamarckian.errors import LamarckianError
+from lamarckian.errors import LamarckianError, MisuseError
 
 if TYPE_CHECKING:
     from lamarckian.recipe import Recipe
@@ -73,7 +73,11 @@ def resume(run: RunFolder, overrides: Overrides = None, quiet: Quiet = False, vi
 
     opened, recipe = reopen(run, overrides or ())
     with opened:
-        _train(opened, recipe, quiet, video, resumed=True)
+        try:
+            _train(opened, recipe, quiet, video, resumed=True)
+        except MisuseError:
+            opened.undo_resume()
+            raise
 
 
 @app.command()
@@ -133,10 +137,16 @@ def recipes() -> None:
 @app.command()
 def games() -> None:
     """Lists the games, and what is missing to play them."""
-    from lamarckian.plugins import names, plugin
+    from importlib.util import find_spec
 
+    from lamarckian.plugins import EXTRAS, names, plugin
+
+    missing = {extra: module for module, extra in EXTRAS.items() if find_spec(module) is None}
     rows = []
     for name in names("game"):
+        if name in missing:
+            rows.append((name, f"cannot be used: it needs {missing[name]}: pip install 'lamarckian[{name}]'"))
+            continue
         try:
             found: Any = plugin("game", name)
         except LamarckianError as error:
@@ -161,7 +171,11 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
 
     with Progress(str(run.folder), recipe.stop, quiet) as progress:
         progress.note(f"run {run.folder}")
-        summary = learn(recipe, run, progress, resumed)
+        try:
+            summary = learn(recipe, run, progress, resumed)
+        except KeyboardInterrupt:
+            print(f"stopped without saving; to go on from the last checkpoint: lamarckian resume {run.folder}", file=sys.stderr)
+            raise typer.Exit(1) from None
     made = _illustrate(run, video and not summary.interrupted, quiet)
     _print_table(
         [

@@ -146,6 +146,7 @@ import json, pathlib, sys
 from dataclasses import dataclass
 import numpy as np
 from lamarckian import cli
+from lamarckian.errors import RecipeError
 from lamarckian.record.metrics import Metrics
 
 @dataclass
@@ -165,6 +166,10 @@ class Report:
 class training:
     def train(recipe, run, progress, resume):
         print("TRAIN", recipe.seed, run.folder.name, resume, file=sys.stderr)
+        if recipe.learner.device == "cuda":
+            raise RecipeError("learner.device: there is no CUDA device")
+        if recipe.learner.device == "cpu":
+            raise KeyboardInterrupt
         with Metrics(run, 0 if resume else None) as metrics:
             for steps in (500, 1000):
                 line = {"steps": steps, "minutes": steps / 1000, "score": steps / 2000}
@@ -232,6 +237,27 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(recipe, tmp_path):
     assert yaml.safe_load((folder / "recipe.yaml").read_text())["stop"]["steps"] == 2000
     [resumed] = json.loads((folder / "versions.json").read_text())["resumed"]
     assert resumed["overrides"] == ["stop.steps=2000"]
+
+
+def test_what_the_training_refuses_leaves_the_run_as_it_was(recipe, tmp_path):
+    folder = tmp_path / "run"
+    rehearse("train", recipe, "--run", folder, "--no-video")
+    before = {name: (folder / name).read_text() for name in ("recipe.yaml", "versions.json")}
+    done = rehearse("resume", folder, "learner.device=cuda")
+    assert done.returncode == 2 and "no CUDA device" in done.stderr and "Traceback" not in done.stderr
+    assert {name: (folder / name).read_text() for name in before} == before
+
+
+def test_a_new_run_that_the_training_refuses_is_not_in_the_way(recipe, tmp_path):
+    assert rehearse("train", recipe, "learner.device=cuda", "--run", tmp_path / "run").returncode == 2
+    assert rehearse("train", recipe, "--run", tmp_path / "run", "--no-video").returncode == 0
+    assert rehearse("train", recipe, "--run", tmp_path / "run", "--no-video").returncode == 2
+
+
+def test_a_run_that_is_stopped_at_once_fails_without_a_traceback(recipe, tmp_path):
+    done = rehearse("train", recipe, "learner.device=cpu", "--run", tmp_path / "run")
+    assert done.returncode == 1
+    assert "stopped without saving" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_run_is_named_by_recipe_and_time_where_nothing_is_said(recipe, tmp_path):

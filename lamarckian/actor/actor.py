@@ -24,6 +24,7 @@ class Actor:
 
     rollout: BatchedRollout | CoroutineRollout
     recorder: Recorder
+    filler: SlotFiller
     policies: list[ActingPolicy]
 
     def start(self) -> None:
@@ -67,9 +68,9 @@ class SlotFiller:
         self._filled = 0
 
     def __call__(self, stage: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
-        """Takes the columns of `lanes`; waits for a slot where none is free."""
+        """Takes the columns of `lanes`."""
         while len(lanes):
-            slot, views = self._slot()
+            slot, views = self.reserve()
             count = min(self._layout.columns - self._filled, len(lanes))
             columns = slice(self._filled, self._filled + count)
             for name, field in self._layout.fields.items():
@@ -87,7 +88,8 @@ class SlotFiller:
                 self._sink.submit(slot, Meta(int(version.min()), int(version.max()), int(learn.sum()), results, seconds))
                 self._claim = None
 
-    def _slot(self) -> Claim:
+    def reserve(self) -> Claim:
+        """The slot to fill next; waits for one where none is free."""
         start = time.perf_counter()
         while self._claim is None:
             self._claim = self._sink.claim(timeout_s=1.0)

@@ -103,9 +103,10 @@ def build_actor(
     policy = ActingPolicy(description.model, role, seeding.generator(seed, "policy"), versions=versions)
     shape = fragment_layout(description, mdp)
     tally = Tally(learners(description), description.matches, len(role.rewards))
-    recorder = Recorder(shape, SlotFiller(shape, sink, tally))
+    filler = SlotFiller(shape, sink, tally)
+    recorder = Recorder(shape, filler)
     rollout, policies = build_rollout(description, mdp, policy, recorder, tally, seed, taped)
-    return Actor(rollout, recorder, policies)
+    return Actor(rollout, recorder, filler, policies)
 
 
 def main(config: dict[str, Any]) -> None:
@@ -117,6 +118,8 @@ def main(config: dict[str, Any]) -> None:
     board = VersionBoard.attach(wiring.board_fd, description.model.size)
     client = PoolClient(wiring.pool_fd, shape, wiring.address, wiring.name)
     actor = build_actor(description, mdp, client, board, config["index"], config["attempt"])
+    actor.filler.reserve()
     actor.start()
     while True:
         actor.turn()
+        actor.filler.reserve()  # before new steps, not behind them: so the newest version acts in them

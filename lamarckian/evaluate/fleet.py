@@ -17,8 +17,6 @@ from lamarckian.evaluate.plan import Plan
 from lamarckian.learner.batches import Assembler, Batch, Prefetcher
 from lamarckian.transport.versions import VersionBoard
 
-SLOTS_PER_ACTOR = 2
-
 
 class Fleet(Protocol):
     """Actors, and the way to the learner and back."""
@@ -50,7 +48,7 @@ class SerialFleet:
     actors = 1
 
     def __init__(self, plan: Plan, version: int, parameters: np.ndarray, state: Mapping[str, Any] | None) -> None:
-        self._board = VersionBoard.create(plan.parameters.size)
+        self._board = VersionBoard.create(plan.description.model.size)
         self._board.publish(version, parameters)
         self._pool = LocalPool(plan.layout, plan.fragments + 1)
         mdp = build_mdp(plan.description)
@@ -93,13 +91,13 @@ class ParallelFleet:
         self._note = note
         slots = plan.recipe.learner.slots
         if slots == "auto":
-            slots = SLOTS_PER_ACTOR * plan.actors + plan.fragments
+            slots = plan.actors  # one each to fill: what waits in more of them only grows old
         self._stack = contextlib.ExitStack()
         try:
-            self._board = VersionBoard.create(plan.parameters.size)
+            self._board = VersionBoard.create(plan.description.model.size)
             self._stack.callback(self._board.close)
             self._board.publish(version, parameters)
-            self._pool = MemoryPool.create(plan.layout, slots, lent=SLOTS_PER_ACTOR)
+            self._pool = MemoryPool.create(plan.layout, slots, lent=1)
             self._stack.callback(self._pool.close)
             self._batches = Prefetcher(self._pool, plan.layout, plan.fragments)
             self._stack.callback(self._batches.close)

@@ -16,7 +16,7 @@ from lamarckian.errors import CheckpointError, RecipeError
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest
-from lamarckian.nets.policy import build, parameter_count
+from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_run
@@ -34,7 +34,6 @@ class Plan:
     mdp: MDP
     role: Role
     policy: Any
-    parameters: FlatParameters
     description: Description
     layout: Layout
     fragments: int
@@ -48,11 +47,9 @@ def plan(recipe: Recipe) -> Plan:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = recipe.learner.threads if recipe.learner.threads != "auto" else cores
     torch.set_num_threads(threads)
-    torch.manual_seed(recipe.seed)
     mdp = plugins.build("game", recipe.game)
     role = mdp.roles[recipe.learners[0]]
     policy = build_policy(recipe, role)
-    parameters = FlatParameters(policy)
     description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
     layout = fragment_layout(description, build_mdp(description))
     return Plan(
@@ -60,7 +57,6 @@ def plan(recipe: Recipe) -> Plan:
         mdp,
         role,
         policy,
-        parameters,
         description,
         layout,
         recipe.learner.batch // recipe.fragment_samples,
@@ -88,7 +84,9 @@ def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) ->
 
 def build_policy(recipe: Recipe, role: Role) -> Any:
     """The recipe's network for `role`, freshly initialised."""
-    return plugins.build("network", recipe.network, role)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return plugins.build("network", recipe.network, role)
 
 
 def export(policy: Any) -> Model:

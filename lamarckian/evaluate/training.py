@@ -129,7 +129,7 @@ class Training:
             fleet.recycle(batch)
             totals.version += 1
             with meter.timing("publish"):
-                fleet.publish(totals.version, self._plan.parameters.array())
+                fleet.publish(totals.version, self._algorithm.parameters.array())
             totals.seconds = time.perf_counter() - started
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
@@ -170,7 +170,7 @@ class Training:
         return share if share is not None else fraction(self._recipe.stop, {"minutes": self._totals.seconds / 60}) or 0.0
 
     def _fleet(self) -> Fleet:
-        version, parameters = self._totals.version, self._plan.parameters.array()
+        version, parameters = self._totals.version, self._algorithm.parameters.array()
         if self._recipe.mode == "serial":
             return SerialFleet(self._plan, version, parameters, self._state)
         return ParallelFleet(self._plan, version, parameters, self._progress.note)
@@ -249,6 +249,7 @@ class Meter:
         wall = time.perf_counter() - self._began
         line: dict[str, float] = {"rate_hz": self._samples / wall, "actors": self._actors}
         line |= {name.replace(".", "/"): float(np.mean(values)) for name, values in self._values.items()}
+        line["staleness"] = line.pop("staleness/mean", 0.0)
         line |= {f"time/{name}": seconds / wall for name, seconds in self._spent.items()}
         acting = sum(self._acting.values())
         line |= {f"actor/{name.removesuffix('_s')}": seconds / acting for name, seconds in self._acting.items() if acting}

@@ -100,9 +100,10 @@ class SynchronousMatch:
             seats = [playing[name] for name in acting]
             self._missing = sum([seat.offer() for seat in seats])
             await (self._decided if self._missing else tick())
-            for name, reward in rules.advance({seat.name: seat.take() for seat in seats}).items():
-                playing[name].credit(reward)
+            rewards = rules.advance({seat.name: seat.take() for seat in seats})
             for name in list(playing):
+                if name in rewards:
+                    playing[name].credit(rewards[name])
                 terminated, truncated = rules.ended(name)
                 if terminated or truncated:
                     playing.pop(name).end(terminated, truncated)

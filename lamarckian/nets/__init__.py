@@ -4,7 +4,7 @@ from lamarckian.nets.export import export_onnx
 from lamarckian.nets.heads import Categorical, Evaluation, Gaussian, evaluate, mode, sample
 from lamarckian.nets.parameters import Entry, FlatParameters, flatten, manifest, unflatten
 from lamarckian.nets.policy import Outputs, Policy, build, example, parameter_count, summary
-from lamarckian.nets.precision import Precision, choose
+from lamarckian.nets.precision import Precision, choose, keep_pages
 
 __all__ = [
     "Categorical",
@@ -21,6 +21,7 @@ __all__ = [
     "example",
     "export_onnx",
     "flatten",
+    "keep_pages",
     "manifest",
     "mode",
     "parameter_count",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +70,7 @@ class ImageEncoder(nn.Module):
         x = image.to(torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32)
         if not self.layers:
             return x.flatten(1) / 255
+        layer: Any  # a Conv2d; a ModuleList says Module
         for index, layer in enumerate(self.layers):
             weight = layer.weight if index else layer.weight * (1 / 255)
             x = torch.relu_(F.conv2d(x, weight, layer.bias, layer.stride, layer.padding))

@@ -23,7 +23,9 @@ class UnitsEncoder(nn.Module):
     valid unit it gives 0.
     """
 
-    def __init__(self, space: Units, hidden: Sequence[int], pooling: Pooling, activation: Activation, initialization: Initialization) -> None:
+    def __init__(
+        self, space: Units, hidden: Sequence[int], pooling: Pooling, activation: Activation, initialization: Initialization
+    ) -> None:
         super().__init__()
         self.encoder = Mlp(space.size, hidden, activation, initialization)
         self.size = self.encoder.size
@@ -56,16 +58,19 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         stack = PRESETS[convolutions] if isinstance(convolutions, str) else convolutions
-        self.inputs = Parts()
+        self.inputs, size = Parts(), 0
+        part: Mlp | ImageEncoder | UnitsEncoder
         for name, space in inputs.items():
             match space:
                 case Vector():
-                    self.inputs[name] = Mlp(space.size, vectors, activation, initialization)
+                    part = Mlp(space.size, vectors, activation, initialization)
                 case Image():
-                    self.inputs[name] = ImageEncoder(name, space, stack, initialization)
+                    part = ImageEncoder(name, space, stack, initialization)
                 case Units():
-                    self.inputs[name] = UnitsEncoder(space, units, pooling, activation, initialization)
-        self.trunk = Mlp(sum(part.size for part in self.inputs.values()), hidden, activation, initialization)
+                    part = UnitsEncoder(space, units, pooling, activation, initialization)
+            self.inputs[name] = part
+            size += part.size
+        self.trunk = Mlp(size, hidden, activation, initialization)
         self.size = self.trunk.size
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ def export_onnx(policy: Policy) -> bytes:
     | name | | |
     | --- | --- | --- |
     | inputs | `<input>`, `<units>.valid`, `state.<name>` | as `Role.arrays()` says, images in uint8 |
-    | outputs | `head.<head>.logits`, or `head.<head>.mean` and `head.<head>.log_std`; `value`; `state.<name>` | float32, not masked, not squashed |
+    | outputs | `head.<head>.logits`, or `head.<head>.mean` and `.log_std`; `value`; `state.<name>` | float32, not masked, not squashed |
     | initializers | those of `policy.named_parameters()` | a new version replaces them |
     | metadata | `squashed` | the names of the squashed heads, parted by spaces |
     """
@@ -38,7 +38,7 @@ def export_onnx(policy: Policy) -> bytes:
         torch.onnx.export(
             _Flat(_told_apart(policy), list(inputs), list(states)),
             (*inputs.values(), *states.values()),
-            buffer,
+            buffer,  # type: ignore[arg-type]
             dynamo=False,
             input_names=names,
             output_names=outputs,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -46,6 +46,20 @@ class Gaussian(NamedTuple):
 
 
 Parameters: TypeAlias = Categorical | Gaussian
+
+
+class Distribution(Protocol):
+    """What every head is: features `[B, size]` to parameters, and what can be asked of these; `legal` is its mask, if any."""
+
+    def __call__(self, features: Tensor) -> Parameters: ...
+
+    def evaluate(self, parameters: Any, action: Tensor, legal: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The log-probability or log-density of `action`, and the entropy in nats, each `[B]`."""
+        ...
+
+    def sample(self, parameters: Any, legal: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor: ...
+
+    def mode(self, parameters: Any, legal: Tensor | None = None) -> Tensor: ...
 
 
 class CategoricalHead(nn.Module):
@@ -178,7 +192,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(
     role: Role,
-    heads: Mapping[str, nn.Module],
+    heads: Mapping[str, Distribution],
     parameters: Mapping[str, Parameters],
     actions: Mapping[str, Tensor],
     legal: Mapping[str, Tensor],
@@ -189,15 +203,16 @@ def evaluate(
     for name, head in heads.items():
         log_prob, entropy = head.evaluate(parameters[name], actions[name], _mask(role, name, actions, legal))
         active[name] = _active(role, name, actions, active)
-        if active[name] is not None:
-            log_prob, entropy = torch.where(active[name], log_prob, 0.0), torch.where(active[name], entropy, 0.0)
-        evaluations[name] = Evaluation(log_prob, entropy, active[name])
+        matters = active[name]
+        if matters is not None:
+            log_prob, entropy = torch.where(matters, log_prob, 0.0), torch.where(matters, entropy, 0.0)
+        evaluations[name] = Evaluation(log_prob, entropy, matters)
     return evaluations
 
 
 def sample(
     role: Role,
-    heads: Mapping[str, nn.Module],
+    heads: Mapping[str, Distribution],
     parameters: Mapping[str, Parameters],
     legal: Mapping[str, Tensor],
     generator: torch.Generator | None = None,
@@ -209,7 +224,9 @@ def sample(
     return actions
 
 
-def mode(role: Role, heads: Mapping[str, nn.Module], parameters: Mapping[str, Parameters], legal: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def mode(
+    role: Role, heads: Mapping[str, Distribution], parameters: Mapping[str, Parameters], legal: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """The likeliest action of each head, in the role's order."""
     actions: dict[str, Tensor] = {}
     for name, head in heads.items():

@@ -65,7 +65,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for index, layer in enumerate(self.layers):
-            x = self._activation(layer(x) if index else _linear16(layer, x))
+            x = self._activation(layer(x) if index else _linear16(layer, x))  # type: ignore[arg-type]
         return x
 
 
@@ -86,4 +86,4 @@ class Parts(nn.ModuleDict):
     """Modules by the names that a game gave to its inputs and heads, which may be any: `type`, `values`, `train`."""
 
     def add_module(self, name: str, module: nn.Module | None) -> None:
-        self._modules[name] = module
+        self._modules[name] = module  # type: ignore[assignment]

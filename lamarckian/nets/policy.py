@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lamarckian.mdp import ArraySpec, Discrete, Role
 from lamarckian.nets.convolution import Convolutions
 from lamarckian.nets.encoder import Encoder, Pooling
-from lamarckian.nets.heads import CategoricalHead, GaussianHead, Parameters
+from lamarckian.nets.heads import CategoricalHead, Distribution, GaussianHead, Parameters
 from lamarckian.nets.layers import Activation, Initialization, Parts, linear
 
 Sizes = tuple[Annotated[int, Field(gt=0)], ...]
@@ -82,12 +82,12 @@ class Policy(nn.Module):
 
         self.encoder = encoder()
         self.critic_encoder = encoder() if critic == "separate" else None
-        self.heads = Parts()
+        heads = Parts()
         for name, space in role.heads.items():
             if isinstance(space, Discrete):
-                self.heads[name] = CategoricalHead(space, self.encoder.size, initialization, policy_gain)
+                heads[name] = CategoricalHead(space, self.encoder.size, initialization, policy_gain)
             else:
-                self.heads[name] = GaussianHead(
+                heads[name] = GaussianHead(
                     name,
                     space,
                     self.encoder.size,
@@ -97,6 +97,7 @@ class Policy(nn.Module):
                     initial_log_std=initial_log_std,
                     squashed=squashed,
                 )
+        self.heads: Mapping[str, Distribution] = heads  # type: ignore[assignment]
         self.critic = linear(self.encoder.size, len(role.rewards), initialization, 1.0)
 
     def forward(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] = NO_STATE) -> Outputs:

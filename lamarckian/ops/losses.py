@@ -40,7 +40,9 @@ def huber(value_i: Tensor, target_i: Tensor) -> Tensor:
     return torch.nn.functional.huber_loss(value_i, target_i, reduction="none")
 
 
-def clipped_value_loss(loss: Callable[[Tensor, Tensor], Tensor], value_i: Tensor, old_value_i: Tensor, target_i: Tensor, clip: float) -> Tensor:
+def clipped_value_loss(
+    loss: Callable[[Tensor, Tensor], Tensor], value_i: Tensor, old_value_i: Tensor, target_i: Tensor, clip: float
+) -> Tensor:
     """max(loss(V_i), loss(V_i^old + clip(V_i − V_i^old, ±ε))): the value may move no further than ε from what it was.
 
     From the reference implementation of Schulman et al. 2017 (openai/baselines, ppo2).

@@ -1,8 +1,9 @@
 """Metrics of a run: one JSON object a line in `metrics.jsonl`, and the same numbers as TensorBoard events.
 
 A line has `steps`, and of these what applies: `updates`, `minutes`, `score` (mean over the recipe's window), `return`,
-`rate_hz` (steps per second), `staleness` (mean), `actors` (alive), and groups by prefix: `loss/…`, `time/…` and `actor/…`
-(shares of the learner's and the actors' time), `pool/…`. Numbers that are not finite become null.
+`rate_hz` (steps per second), `staleness` (mean), `actors` (alive), the algorithm's own (see its class), and groups by prefix:
+`loss/…`, `time/…` and `actor/…` (shares of the learner's and the actors' time), `pool/…`. Numbers that are not finite become
+null.
 """
 
 from __future__ import annotations

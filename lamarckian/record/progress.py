@@ -110,9 +110,10 @@ def _panel(title: str, values: Mapping[str, Any], done: float | None, eta_s: flo
     _rows(table, cells)
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
-        group, slash, member = name.partition("/")
-        if slash and value is not None:
-            groups.setdefault(group, []).append(f"[dim]{member}[/] {f'{value:.0%}' if group in SHARES else _number(value)}")
+        if name in _HEAD or name == "minutes" or value is None:
+            continue
+        group, _, member = name.partition("/") if "/" in name else ("update", "", name)
+        groups.setdefault(group, []).append(f"[dim]{member}[/] {f'{value:.0%}' if group in SHARES else _number(value)}")
     for group, cells in groups.items():
         table.add_row(f"[cyan]{group}[/]")
         _rows(table, cells)

@@ -34,6 +34,7 @@ class Run:
     def __init__(self, folder: Path, lock: int | None = None) -> None:
         self.folder = folder
         self._lock = lock
+        self._before: dict[Path, str] = {}
 
     @property
     def recipe_path(self) -> Path:
@@ -62,6 +63,12 @@ class Run:
     def recipe(self, overrides: tuple[str, ...] | list[str] = ()) -> Recipe:
         """The run's recipe. Raises RecipeError where it no longer holds, say after a change of a plug-in."""
         return load(self.recipe_path, overrides)
+
+    def undo_resume(self) -> None:
+        """Takes back what `resume` changed, where the training then refuses to go on with it."""
+        for path, content in self._before.items():
+            with writing(path):
+                write(path, content)
 
     def close(self) -> None:
         """Lets other processes train here. Harmless when repeated."""
@@ -110,7 +117,8 @@ def resume(folder: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> t
     run = Run(folder, _lock(folder))
     try:
         recipe = run.recipe(overrides)
-        versions = json.loads(run.versions_path.read_text()) if run.versions_path.exists() else {}
+        run._before = {path: path.read_text() for path in (run.recipe_path, run.versions_path) if path.exists()}
+        versions = json.loads(run._before.get(run.versions_path, "{}"))
         versions["resumed"] = [*versions.get("resumed", ()), {"overrides": list(overrides), **_versions()}]
         with writing(folder):
             write(run.versions_path, json.dumps(versions, indent=1))

@@ -59,7 +59,9 @@ class Gymnasium:
         if action_mask:
             head = self._doing.heads.get("action")
             if not isinstance(head, Discrete) or "action_mask" not in env.reset(seed=0)[1]:
-                raise GameError(f"{self._name}: action_mask needs one Discrete action, and an entry 'action_mask' in the environment's info")
+                raise GameError(
+                    f"{self._name}: action_mask needs one Discrete action, and an entry 'action_mask' in the environment's info"
+                )
             heads = {"action": replace(head, masked=True)}
             self._legal = _legal
         self.roles: Mapping[str, Role] = {PLAYER: Role(self._seeing.inputs, heads)}
