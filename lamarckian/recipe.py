@@ -271,7 +271,7 @@ def _refuse_impossible(recipe: Recipe, game: Any) -> None:
     obstacles = batched_obstacles(recipe, game)
     if recipe.actor.way == "batched" and obstacles:
         raise RecipeError(f"actor.way: 'batched' cannot be used: {'; '.join(obstacles)}; allowed here: auto, coroutines")
-    samples, batch, slots = recipe.fragment_samples, recipe.learner.batch, recipe.learner.slots
+    samples, batch = recipe.fragment_samples, recipe.learner.batch
     if batch % samples:
         below = batch // samples * samples
         near = f"{below} or {below + samples}" if below else str(samples)
@@ -279,8 +279,6 @@ def _refuse_impossible(recipe: Recipe, game: Any) -> None:
             f"learner.batch: given {batch}; a fragment has actor.fragment × actor.matches × learning roles = {samples} samples, "
             f"and a batch is whole fragments; allowed: multiples of {samples}, such as {near}"
         )
-    if slots != "auto" and slots * samples < batch:
-        raise RecipeError(f"learner.slots: given {slots}; a batch of {batch} samples needs at least {batch // samples}")
     if recipe.mode == "serial" and recipe.actor.count not in ("auto", 1):
         raise RecipeError(f"actor.count: given {recipe.actor.count}; in serial mode there is one actor: allowed: auto, 1")
 

@@ -201,7 +201,6 @@ def test_an_unknown_name_is_refused_with_the_nearest(changes, message):
         ({"roles__right": {"agent": "run", "path": "nowhere"}}, "roles.right.path: there is no run at nowhere"),
         ({"learner__batch": 5000}, "= 4096 samples, and a batch is whole fragments; allowed: multiples of 4096, such as 4096 or 8192"),
         ({"learner__batch": 64}, "allowed: multiples of 4096, such as 4096"),
-        ({"learner__slots": 1}, "learner.slots: given 1; a batch of 8192 samples needs at least 2"),
         ({"mode": "serial", "actor__count": 2}, "actor.count: given 2; in serial mode there is one actor: allowed: auto, 1"),
         (
             {"actor__way": "batched"},

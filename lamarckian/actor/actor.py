@@ -49,7 +49,6 @@ class Actor:
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state` instead of starting."""
         for policy, saved in zip(self.policies, state["generators"], strict=True):
-            policy.adopt()
             policy.generator.bit_generator.state = saved
         for name, array in self.recorder.stage.items():
             array[...] = state["stage"][name]

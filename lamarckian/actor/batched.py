@@ -54,8 +54,7 @@ class BatchedRollout:
         self._finals: list[tuple[np.ndarray, Observations]] = []
 
     def start(self) -> None:
-        """Begins the first matches with the newest version."""
-        self._policy.adopt()
+        """Begins the first matches."""
         self._now = self._games.reset()
         self._start_bots(np.arange(self._matches))
 
@@ -63,8 +62,7 @@ class BatchedRollout:
         """One decision of every role in every match."""
         start = time.perf_counter()
         tally, inference = self.tally, sum(policy.inference_s for policy, _ in self._policies.values())
-        if self._recorder.full():
-            self._policy.adopt()
+        self._policy.adopt()
         actions = {}
         for policy, roles in self._policies.values():
             actions.update(self._decide(policy, roles))

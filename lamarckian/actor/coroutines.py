@@ -217,8 +217,7 @@ class CoroutineRollout:
         self.tables = [Table(self, m, {name: agents[m] for name, agents in seats.items()}) for m in range(matches)]
 
     def start(self) -> None:
-        """Begins the first matches with the newest version."""
-        self._home.policy.adopt()
+        """Begins the first matches."""
         for table in self.tables:
             table.start()
 
@@ -243,8 +242,7 @@ class CoroutineRollout:
         for desk in self._desks.values():
             home = desk is self._home
             if desk.asked or desk.guests or (home and finals):
-                if home and self._recorder.full():
-                    desk.policy.adopt()
+                desk.policy.adopt()
                 desk.answer(self._recorder if home else None, finals if home else ())
                 asked = True
         busy = time.perf_counter() - start

@@ -52,7 +52,8 @@ class ActingPolicy:
         self._parameters = np.empty(model.size, np.float32)
 
     def adopt(self) -> None:
-        """Takes the newest version, if it is newer than the one held."""
+        """Takes the newest version, if it is newer than the one held. Cheap enough to ask before each decision: then
+        samples are younger than if a version waited for the next fragment, and each says which version acted."""
         if self._versions is not None:
             version = self._versions.take(self._parameters, self.version)
             if version is not None:

@@ -30,10 +30,6 @@ class Recorder:
         self._legal = [name for name in layout.fields if name.startswith("legal.")]
         self._heads = [name.removeprefix("action.") for name in layout.fields if name.startswith("action.")]
 
-    def full(self) -> bool:
-        """Whether the next decision completes a column."""
-        return bool((self.cursor == self._steps).any())
-
     def outcome(
         self, lanes: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, missed: np.ndarray | int
     ) -> None:

@@ -19,6 +19,7 @@ from lamarckian.data.pool import MatchResult
 from lamarckian.errors import GameError, RecipeError
 from lamarckian.evaluate.plan import describe, export, load_policy
 from lamarckian.mdp import Result
+from lamarckian.mdp.wrappers import frame_skip
 from lamarckian.recipe import Recipe, resolve
 from lamarckian.record.run import Run
 
@@ -78,15 +79,18 @@ def film(run: Run, against: str | None, checkpoint: str, seed: int) -> Iterator[
     policy, _ = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
     description = describe(recipe, mdp, export(policy), 1, seed)
     description.batched = False
-    rollout, tally = _rollout(description, _Shown(mdp), seed, greedy=True)
+    shown = _Shown(mdp)
+    skipping = shown if description.frame_skip == 1 else frame_skip(shown, description.frame_skip)
+    rollout, tally = _rollout(description, skipping, seed, greedy=True)
     assert isinstance(rollout, CoroutineRollout)
     ticks = -1
     rollout.start()
     try:
+        rollout.turn()
         while not tally.first:
             if rollout.loop.ticks != ticks or not rollout.loop.parked:
                 ticks = rollout.loop.ticks
-                yield rollout.tables[0].match.render()  # type: ignore[attr-defined]
+                yield shown.match.render()
             rollout.turn()
     finally:
         rollout.close()
@@ -101,11 +105,11 @@ class _Shown:
         self._start = getattr(mdp, "start_rendered", mdp.start)
 
     def start(self, seed: int) -> Any:
-        match = self._start(seed)
-        if not hasattr(match, "render"):
-            match.close()
+        self.match = self._start(seed)
+        if not hasattr(self.match, "render"):
+            self.match.close()
             raise GameError("this game cannot be filmed: its matches have no method `render`")
-        return match
+        return self.match
 
 
 def _wave(description: Description, seed: int, greedy: bool) -> list[MatchResult]:

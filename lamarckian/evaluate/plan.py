@@ -17,7 +17,7 @@ from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest
 from lamarckian.nets.policy import parameter_count
-from lamarckian.recipe import Recipe
+from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_run
 from lamarckian.record.signature import check_signature
@@ -118,25 +118,9 @@ def trained(folder: str, role: Role) -> Model:
 
 
 def _batched(recipe: Recipe, mdp: Any) -> bool:
-    way = recipe.actor.way
-    reasons = []
-    if not hasattr(mdp, "start_many"):
-        reasons.append("the game does not step many matches in one call")
-    elif not getattr(mdp, "batchable", True):
-        reasons.append("the game cannot step many matches in one call with these settings")
-    if recipe.actor.frame_skip > 1:
-        reasons.append("actor.frame_skip is above 1")
-    bots = getattr(mdp, "bots", {})
-    reasons += [
-        f"roles.{name}.agent is not a bot of the game"
-        for name, player in recipe.roles.items()
-        if player.agent not in ("learner", "self", "run") and player.agent not in bots
-    ]
-    if way == "batched" and reasons:
-        raise RecipeError(f"actor.way: 'batched' cannot be used: {'; '.join(reasons)}; allowed here: auto, coroutines")
-    if way == "coroutines" or reasons:
+    if recipe.actor.way == "coroutines" or batched_obstacles(recipe, mdp):
         return False
-    return way == "batched" or recipe.mode == "parallel" or _saves(mdp)
+    return recipe.actor.way == "batched" or recipe.mode == "parallel" or _saves(mdp)
 
 
 def _saves(mdp: Any) -> bool:

@@ -117,7 +117,7 @@ class WrappedMatch:
 
     def __init__(self, match: Match, wrap: Callable[[str, Controller], Controller]) -> None:
         self._match = match
-        self.controllers = {name: wrap(name, controller) for name, controller in match.controllers.items()}
+        self.controllers: Mapping[str, Controller] = {name: wrap(name, controller) for name, controller in match.controllers.items()}
 
     async def run(self) -> None:
         await self._match.run()

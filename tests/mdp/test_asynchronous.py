@@ -10,10 +10,10 @@ import weakref
 
 import numpy as np
 import pytest
-from tests.mdp.toys import ROLE, Always, Count, Steps
 
 from lamarckian.errors import ContractError
 from lamarckian.mdp import AsynchronousMatch, Handoff, Loop, Observation, Result, Role, spar, tick, train
+from tests.mdp.toys import ROLE, Always, Count, Steps
 
 
 def play(match, **coroutines):
@@ -97,7 +97,9 @@ def test_a_cancelled_role_under_asyncio():
                 await asyncio.sleep(0)
             gone.cancel()
 
-        results = await asyncio.gather(match.run(), train(match.controllers["left"], Always(), steps), cancel(), gone, return_exceptions=True)
+        results = await asyncio.gather(
+            match.run(), train(match.controllers["left"], Always(), steps), cancel(), gone, return_exceptions=True
+        )
         return match, steps, results
 
     match, steps, results = asyncio.run(main())
@@ -168,7 +170,9 @@ def test_a_thousand_matches_in_one_process():
 def gathered(seed):
     async def main():
         match, steps = Count(12, {"right": 3}, {"right": 1}).start(seed), Steps()
-        results = await asyncio.gather(match.run(), train(match.controllers["left"], Always(), steps), spar(match.controllers["right"], Always(1)))
+        results = await asyncio.gather(
+            match.run(), train(match.controllers["left"], Always(), steps), spar(match.controllers["right"], Always(1))
+        )
         return match.rules.log, steps, results
 
     return asyncio.run(main())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
-from tests.mdp.toys import Always, Steps
 
 from lamarckian.mdp import Discrete, Loop, Observation, Result, Role, Vector, spar, tick, train
 from lamarckian.mdp.synchronous import SynchronousMatch
+from tests.mdp.toys import Always, Steps
 
 ROLES = dict.fromkeys(("a", "b", "c"), Role({"view": Vector(1)}, {"move": Discrete(9)}))
 
@@ -50,7 +50,7 @@ class Ring(Rounds):
 
     def advance(self, actions):
         super().advance(actions)
-        return dict.fromkeys(ROLES, [1.0])
+        return {role: [1.0] for role in ROLES}
 
 
 def seated(loop, match, moves, wrap=train):

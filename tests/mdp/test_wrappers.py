@@ -6,13 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
-from tests.mdp.toys import Always, Count, Steps
-from tests.mdp.test_asynchronous import learn, play
 
 from lamarckian.errors import GameError
 from lamarckian.mdp import spar, train
 from lamarckian.mdp.check import check_mdp
 from lamarckian.mdp.wrappers import frame_skip, scripted
+from tests.mdp.test_asynchronous import learn, play
+from tests.mdp.toys import Always, Count, Steps
 
 
 def test_frame_skip_repeats_the_action_and_adds_up_until_the_end():

@@ -37,7 +37,7 @@ class CountRules:
         self.tick += 1
         self.value = self.random.random()
         self.terminated = self.tick == self.ticks
-        return dict.fromkeys(actions, [1.0, float(self.tick)])
+        return {role: [1.0, float(self.tick)] for role in actions}
 
     def result(self, role: str) -> Any:
         return Result(float(self.tick), objectives={"log": float(len(self.log))})

@@ -58,7 +58,8 @@ class Atari:
         exact: Annotated[bool, Field(description="whether the batched way plays the same matches as coroutines do")] = True,
         threads: Annotated[int, Field(ge=1, description="threads of the batched way")] = 1,
     ) -> None:
-        self._settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        self._settings = dict(locals())
+        del self._settings["self"]
         if game not in roms.get_all_rom_ids():
             near = difflib.get_close_matches(game, roms.get_all_rom_ids(), 1, 0.3)
             raise GameError(f"ALE has no game '{game}'" + (f"; nearest: {near[0]}" if near else ""))
@@ -146,7 +147,7 @@ class Console:
         full_action_space: bool,
         max_frames: int,
     ) -> None:
-        self._rom = roms.get_rom_path(game)
+        self._rom = str(roms.get_rom_path(game))
         self._ale = ale = ale_py.ALEInterface()
         ale.setLoggerMode(ale_py.LoggerMode.Error)
         ale.setFloat("repeat_action_probability", repeat_action_probability)

@@ -47,7 +47,7 @@ class Gymnasium:
         max_episode_steps: Annotated[int | None, Field(ge=1, description="steps after which a match is truncated")] = None,
         action_mask: Annotated[bool, Field(description="whether the environment's info gives the legal actions as `action_mask`")] = False,
     ) -> None:
-        self._settings = {"id": id, "kwargs": kwargs, "max_episode_steps": max_episode_steps, "action_mask": action_mask}
+        self._settings: dict[str, Any] = {"id": id, "kwargs": kwargs, "max_episode_steps": max_episode_steps, "action_mask": action_mask}
         self._name = id if isinstance(id, str) else getattr(id, "__qualname__", repr(id))
         self._make = partial(_make, id, kwargs or {}, max_episode_steps)
         self._pool: Pool[gymnasium.Env] = Pool(self._make)
@@ -79,7 +79,7 @@ class Gymnasium:
         env = self._make(render_mode="rgb_array")
         if env.render_mode != "rgb_array":
             raise GameError(f"{self._name} cannot be drawn: it has no render mode 'rgb_array'")
-        return self._match(env, seed, gymnasium.Env.close)
+        return self._match(env, seed, lambda env: env.close())
 
     def _match(self, env: gymnasium.Env, seed: int, release: Callable[[gymnasium.Env], None]) -> SoloMatch:
         return SoloMatch(env, self.roles[PLAYER], self._seeing.observe, self._doing.act, self._legal, seed, release)

@@ -43,7 +43,7 @@ class PettingZoo:
         api: Annotated[Literal["parallel", "aec"], Field(description="whether agents act all at once or in turns")] = "parallel",
         kwargs: Annotated[dict[str, Any] | None, Field(description="arguments of what makes the environment")] = None,
     ) -> None:
-        self._settings = {"env": env, "api": api, "kwargs": kwargs}
+        self._settings: dict[str, Any] = {"env": env, "api": api, "kwargs": kwargs}
         self._name = env if isinstance(env, str) else getattr(env, "__qualname__", repr(env))
         self._rules = ParallelTurns if api == "parallel" else SequentialTurns
         self._make = partial(_make, env, api, kwargs or {})
@@ -173,7 +173,6 @@ def _credit(returns: dict[str, float], rewards: Mapping[Any, float]) -> dict[str
 def _place(game: Any, agent: Any, name: str) -> Place:
     space = game.observation_space(agent)
     acts = doing(game.action_space(agent), name)
-    nothing = _zeros(space)
     head = acts.heads.get("action")
     if isinstance(space, spaces.Dict) and "action_mask" in space.spaces and isinstance(head, Discrete):
         sees = seeing(spaces.Dict({key: inner for key, inner in space.items() if key != "action_mask"}), name)
@@ -183,7 +182,7 @@ def _place(game: Any, agent: Any, name: str) -> Place:
         sees = seeing(space, name)
         role = Role(sees.inputs, acts.heads)
         see = lambda value: Observation(sees.observe(value), NO_MASKS)  # noqa: E731
-    return Place(agent, role, see, acts.act, nothing)
+    return Place(agent, role, see, acts.act, _zeros(space))
 
 
 def _zeros(space: spaces.Space) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from lamarckian.errors import ContractError
-from lamarckian.mdp.interface import NO_MASKS, Action, Observation, Result, Step
+from lamarckian.mdp.interface import NO_MASKS, Action, Controller, Observation, Result, Step
 from lamarckian.mdp.loop import Handoff
 from lamarckian.mdp.spaces import Role
 
@@ -46,8 +46,8 @@ class Player:
         self._see = see
         self._act = act
         self._legal = legal
-        self._reset = lambda: env.reset(seed=seed)
-        self._step = env.step
+        self._reset: Callable[[], Any] = lambda: env.reset(seed=seed)
+        self._step: Callable[[Any], Any] = env.step
         self._over: Handoff[None] = Handoff()
         self._return = 0.0
 
@@ -96,7 +96,7 @@ class SoloMatch:
         self._env = env
         self._release: Callable[[Any], None] | None = release
         self._player = Player(env, role, see, act, legal, env_seed(seed))
-        self.controllers = {PLAYER: self._player}
+        self.controllers: Mapping[str, Controller] = {PLAYER: self._player}
 
     async def run(self) -> None:
         await self._player.over()

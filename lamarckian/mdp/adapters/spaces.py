@@ -59,10 +59,8 @@ class Doing:
 def seeing(space: spaces.Space, game: str) -> Seeing:
     """How a policy sees `space`. Raises GameError naming the game and the path of a space that has no counterpart."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        only, convert, convert_batch = _input(space, "observation", game)
-        return Seeing(
-            {"observation": only}, lambda value: {"observation": convert(value)}, lambda value: {"observation": convert_batch(value)}
-        )
+        only, one, many = _input(space, "observation", game)
+        return Seeing({"observation": only}, _alone(one), _alone(many))
     inputs: dict[str, Input] = {}
     single: list[tuple[str, Reach, Convert]] = []
     batch: list[tuple[str, Reach, Convert]] = []
@@ -90,9 +88,13 @@ def some_legal(mask: Any) -> np.ndarray:
 def _leaves(space: spaces.Space, path: str, reach: Reach) -> Iterator[tuple[str, spaces.Space, Reach]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, inner in _members(space):
-            yield from _leaves(inner, _join(path, key), lambda value, reach=reach, key=key: reach(value)[key])
+            yield from _leaves(inner, _join(path, key), _within(reach, key))
     else:
         yield path, space, reach
+
+
+def _within(reach: Reach, key: Any) -> Reach:
+    return lambda value: reach(value)[key]
 
 
 def _members(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[Any, spaces.Space]]:
@@ -101,6 +103,10 @@ def _members(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[Any, spaces.Sp
 
 def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
+
+
+def _alone(convert: Convert) -> Callable[[Any], dict[str, np.ndarray]]:
+    return lambda value: {"observation": convert(value)}
 
 
 def _collect(parts: list[tuple[str, Reach, Convert]]) -> Callable[[Any], dict[str, np.ndarray]]:
@@ -166,13 +172,10 @@ def _heads(space: spaces.Space, path: str, game: str) -> tuple[dict[str, Head], 
         return {name: Discrete(int(space.n))}, single, lambda action: action[name].astype(dtype) + start
     if isinstance(space, spaces.Box):
         return {name: _continuous(space, name, game)}, *_clippers(space, name)
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        counts = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else np.full(int(np.prod(space.shape)), 2)
-        start = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(space.shape, space.dtype)
-        names = [_join(name, i) for i in range(len(counts))]
-        single = lambda action: np.array([action[n] for n in names], space.dtype).reshape(space.shape) + start  # noqa: E731
-        batch = lambda action: np.stack([action[n] for n in names], -1).astype(space.dtype).reshape(-1, *space.shape) + start  # noqa: E731
-        return {n: Discrete(int(count)) for n, count in zip(names, counts, strict=True)}, single, batch
+    if isinstance(space, spaces.MultiDiscrete):
+        return _choices(name, space.nvec, space.start)
+    if isinstance(space, spaces.MultiBinary):
+        return _choices(name, np.full(space.shape, 2), np.zeros(space.shape, space.dtype))
     if isinstance(space, spaces.Dict | spaces.Tuple):
         heads: dict[str, Head] = {}
         singles, batches = {}, {}
@@ -185,6 +188,17 @@ def _heads(space: spaces.Space, path: str, game: str) -> tuple[dict[str, Head], 
             return heads, partial(_each, singles), partial(_each, batches)
         return heads, lambda action: tuple(_each(singles, action).values()), lambda action: tuple(_each(batches, action).values())
     raise _refuse(game, f"action space '{name}'", space)
+
+
+def _choices(name: str, counts: np.ndarray, start: np.ndarray) -> tuple[dict[str, Head], Callable, Callable]:
+    """A head for each entry of an array of choices among `counts`, which begin at `start`."""
+    heads: dict[str, Head] = {_join(name, i): Discrete(int(count)) for i, count in enumerate(counts.ravel())}
+
+    def choose(action: Any) -> np.ndarray:
+        chosen = np.stack([action[head] for head in heads], axis=-1).astype(start.dtype)
+        return chosen.reshape(*chosen.shape[:-1], *start.shape) + start
+
+    return heads, choose, choose
 
 
 def _each(functions: Mapping[Any, Callable], action: Any) -> dict[Any, Any]:
