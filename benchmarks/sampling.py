@@ -48,7 +48,9 @@ class Ours:
     """One actor as in training: controllers, one inference call a round, fragments handed on."""
 
     def __init__(self) -> None:
-        recipe = load("pendulum/ppo", ["network.hidden=[256,128]", f"actor.matches={MATCHES}", f"actor.fragment={STEPS}", "learner.batch=4096"])
+        recipe = load(
+            "pendulum/ppo", ["network.hidden=[256,128]", f"actor.matches={MATCHES}", f"actor.fragment={STEPS}", "learner.batch=4096"]
+        )
         description = describe(recipe, build_game(recipe), None, MATCHES, 0)  # type: ignore[arg-type]
         mdp = build_mdp(description)
         policy = build_policy(recipe, mdp.roles["player"])

@@ -1,6 +1,7 @@
-"""Duel: two gunslingers, and a clock that waits for neither. A whole game for Lamarckian: its rules, and what the roles see and do.
+"""Duel: two gunslingers, and a clock that waits for neither. A whole game for Lamarckian: a bot, what the roles see and do, the rules.
 
-Hold it to the contract with `python examples/duel.py`; train on it with `game: {name: "examples.duel:Duel"}` in a recipe.
+Hold it to the contract with `python examples/duel.py`; train on it with `game: {name: "examples.duel:Duel"}` in a recipe, and
+`roles: {left: {agent: learner}, right: {agent: sheriff}}`.
 """
 
 import numpy as np
@@ -13,11 +14,24 @@ OTHER = {"left": "right", "right": "left"}
 STEADY = 5  # ticks of aiming after which a shot cannot miss
 
 
+class Sheriff:
+    """A bot: fires once its aim is steady, and ducks when the other's is. It plays many matches at once."""
+
+    def start(self, matches, seeds):
+        pass  # it neither remembers nor draws anything
+
+    def act(self, observations):
+        own, other = observations.inputs["view"][:, :2].T
+        return {"move": np.where(own >= 0.8, FIRE, np.where(other >= 0.8, DUCK, AIM))}
+
+
 class Duel:
     """Every tick, aim, fire or duck. A shot hits the more surely the longer its aim was, unless the other ducks just then.
 
     Ducking spoils the own aim, and so does firing. Whoever is late stands still. A hit is worth 1, and costs the other 1.
     """
+
+    bots = {"sheriff": Sheriff}
 
     def __init__(self, lives: int = 3, ticks: int = 200) -> None:
         self.lives = lives
@@ -58,6 +72,16 @@ class DuelRules:
     def result(self, role):
         ahead = self._lives[role] - self._lives[OTHER[role]]
         return Result(0.5 + ahead / (2 * self._full), "win" if ahead > 0 else "loss" if ahead < 0 else "draw")
+
+
+class Shooter:
+    """A simple opponent: aims until it cannot miss, then fires. Takes a seat by `agent: "examples.duel:Shooter"`."""
+
+    def start(self, seed: int) -> None:
+        """A new match begins."""
+
+    async def act(self, observation: Observation) -> dict[str, int]:
+        return {"move": FIRE if observation.inputs["view"][0] == 1 else AIM}
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class BatchedRollout:
         start = time.perf_counter()
         tally, inference = self.tally, sum(policy.inference_s for policy, _ in self._policies.values())
         self._policy.adopt()
-        actions = {}
+        actions: dict[str, Mapping[str, np.ndarray]] = {}
         for policy, roles in self._policies.values():
             actions.update(self._decide(policy, roles))
         played = time.perf_counter()
@@ -99,16 +99,8 @@ class BatchedRollout:
             if finals:
                 lanes = np.concatenate([lanes for lanes, _ in finals])
                 self._recorder.bootstrap(lanes, decision.value[-len(lanes) :])
-            count = len(self._lanes)
-            learn = True if now[0].learn is None else _join([o.learn for o in now[: len(self._learners)]])
-            self._recorder.decision(
-                self._lanes,
-                *({name: array[:count] for name, array in arrays.items()} for arrays in (inputs, legal)),
-                learn,
-                *({name: array[:count] for name, array in arrays.items()} for arrays in (decision.actions, decision.log_probs)),
-                decision.value[:count],
-                policy.version,
-            )
+            learn = _join([o.learn for o in now[: len(self._learners)]]) if now[0].learn is not None else True
+            self._recorder.decision(self._lanes, inputs, legal, learn, decision, policy.version)
         return {
             role: {name: array[k * self._matches : (k + 1) * self._matches] for name, array in decision.played.items()}
             for k, role in enumerate(roles)
@@ -119,7 +111,7 @@ class BatchedRollout:
         reward = _join([step.reward for step in steps])
         terminated = _join([step.terminated for step in steps])
         truncated = _join([step.truncated for step in steps])
-        missed = 0 if steps[0].missed is None else _join([step.missed for step in steps])  # type: ignore[list-item]
+        missed = 0 if steps[0].missed is None else _join([step.missed for step in steps])
         self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
         self.tally.steps(self._lanes, reward)
         finals = []
@@ -161,5 +153,5 @@ class BatchedRollout:
             bot.load(state["bots"][name])  # type: ignore[attr-defined]
 
 
-def _join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _join(arrays: Sequence[Any]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

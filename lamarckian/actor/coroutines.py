@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lamarckian.actor.policy import ActingPolicy
+from lamarckian.actor.policy import ActingPolicy, Decision
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import MDP, Action, Agent, Handoff, Loop, Observation, Result, Role, Step, spar, train
 from lamarckian.seeding import agent_seed, match_seed
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 by_index = attrgetter("index")
 
@@ -93,7 +96,7 @@ class Desk:
             return
         decision = self.policy.decide(inputs, legal, len(lanes))
         if recorder is not None:
-            self._record(recorder, decision, inputs, legal, len(learners), [lane for lane, _ in finals])
+            self._record(recorder, decision, inputs, legal, [lane for lane, _ in finals])
         for lane, action in zip(lanes, _actions(decision.played), strict=True):
             lane.handoff.put(action)
             if self._taped:
@@ -101,23 +104,16 @@ class Desk:
         learners.clear()
         guests.clear()
 
-    def _record(self, recorder: Recorder, decision: Any, inputs: Mapping, legal: Mapping, count: int, finals: list[int]) -> None:
+    def _record(self, recorder: Recorder, decision: Decision, inputs: Arrays, legal: Arrays, finals: list[int]) -> None:
         if finals:
             recorder.bootstrap(np.array(finals), decision.value[-len(finals) :])
-        if not count:
-            return
         learners = self.asked
+        if not learners:
+            return
         learn: np.ndarray | bool = True
         if not all(lane.observation.learn for lane in learners):
             learn = np.array([lane.observation.learn for lane in learners])
-        recorder.decision(
-            np.array([lane.index for lane in learners]),
-            *({name: array[:count] for name, array in arrays.items()} for arrays in (inputs, legal)),
-            learn,
-            *({name: array[:count] for name, array in arrays.items()} for arrays in (decision.actions, decision.log_probs)),
-            decision.value[:count],
-            self.policy.version,
-        )
+        recorder.decision(np.array([lane.index for lane in learners]), inputs, legal, learn, decision, self.policy.version)
 
     def _stack(self, observations: list[Observation], lanes: list[Lane]) -> dict[str, np.ndarray]:
         inputs = {}
@@ -156,15 +152,15 @@ class Table:
             seat.start(agent_seed(seed, role))
             controller = self.match.controllers[role]
             if role in rollout.learners:
-                loop.spawn(train(controller, seat, seat), lambda result, lane=agent: self._rise(lane, result))
+                loop.spawn(train(controller, seat, seat), partial(self._rise, agent))
             else:
-                loop.spawn(spar(controller, seat), lambda result: self._rise(None, result))
+                loop.spawn(spar(controller, seat), partial(self._rise, None))
         self._clock = loop.spawn(self.match.run())  # last, so that it finds everybody seated
 
     def close(self) -> None:
         self.match.close()
 
-    def _rise(self, lane: Lane | None, result: Result) -> None:
+    def _rise(self, lane: Any, result: Result) -> None:
         if lane is not None:
             lane.result = result
         self._seated -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -83,14 +84,14 @@ def build_rollout(
             policies[role] = ActingPolicy(description.models[role], mdp.roles[role], seeding.generator(seed, role))
         else:
             kind: dict[str, Any] = bots if player["agent"] in getattr(mdp, "bots", {}) else agents
-            kind[role] = lambda role=role, player=player: recipe.build_bot(mdp, role, recipe.Player(**player))
+            kind[role] = partial(recipe.build_bot, mdp, role, recipe.Player(**player))
     acting = [policy, *(other for other in policies.values() if other is not policy)]
     matches = description.matches
     if description.batched:
         others = {**policies, **{role: make() for role, make in bots.items()}}
         return BatchedRollout(mdp, policy, recorder, tally, roles, others, matches, seed), acting  # type: ignore[arg-type]
-    agents |= {role: lambda make=make: BotAgent(make()) for role, make in bots.items()}
     seated = {role: [make() for _ in range(matches)] for role, make in agents.items()}
+    seated |= {role: [BotAgent(make()) for _ in range(matches)] for role, make in bots.items()}
     return CoroutineRollout(mdp, policy, recorder, tally, roles, {**policies, **seated}, matches, seed, taped), acting
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamarckian.actor.policy import Decision
 from lamarckian.data.fragment import Layout
 from lamarckian.errors import NumericsError
 
@@ -55,36 +56,33 @@ class Recorder:
         inputs: Mapping[str, np.ndarray],
         legal: Mapping[str, np.ndarray],
         learn: np.ndarray | bool,
-        actions: Mapping[str, np.ndarray],
-        log_probs: Mapping[str, np.ndarray],
-        value: np.ndarray,
+        decision: Decision,
         version: int,
     ) -> None:
-        """Records a decision for each of `lanes`, int `[K]`; arrays are `[K, …]`."""
+        """Records what `version` decided for each of `lanes`, int `[K]`: the first K rows of every array."""
         done = self.cursor[lanes] == self._steps
         if done.any():
-            self._close(lanes[done], *({name: array[done] for name, array in arrays.items()} for arrays in (inputs, legal)), value[done])
+            rows = np.nonzero(done)[0]
+            at = self._at(lanes[rows])
+            self._observe(at, rows, inputs, legal, decision.value)
+            self._emit(self.stage, lanes[rows])
+            self.cursor[lanes[rows]] = 0
         at = self._at(lanes)
-        self._observe(at, inputs, legal)
+        self._observe(at, slice(len(lanes)), inputs, legal, decision.value)
         for name in self._heads:
-            self.stage[f"action.{name}"][at] = actions[name]
-            self.stage[f"log_prob.{name}"][at] = log_probs[name]
-        self.stage["value"][at] = value
+            self.stage[f"action.{name}"][at] = decision.actions[name][: len(lanes)]
+            self.stage[f"log_prob.{name}"][at] = decision.log_probs[name][: len(lanes)]
         self.stage["learn"][at] = learn
         self.stage["version"][at] = version
 
-    def _close(self, lanes: np.ndarray, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], value: np.ndarray) -> None:
-        at = self._at(lanes)
-        self._observe(at, inputs, legal)
-        self.stage["value"][at] = value
-        self._emit(self.stage, lanes)
-        self.cursor[lanes] = 0
-
-    def _observe(self, at: tuple, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray]) -> None:
+    def _observe(
+        self, at: tuple, rows: np.ndarray | slice, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], value: np.ndarray
+    ) -> None:
         for name in self._inputs:
-            self.stage[name][at] = inputs[name.removeprefix("inputs.")]
+            self.stage[name][at] = inputs[name.removeprefix("inputs.")][rows]
         for name in self._legal:
-            self.stage[name][at] = legal[name.removeprefix("legal.")]
+            self.stage[name][at] = legal[name.removeprefix("legal.")][rows]
+        self.stage["value"][at] = value[rows]
 
     def _at(self, lanes: np.ndarray) -> tuple:
         rows = self.cursor[lanes]

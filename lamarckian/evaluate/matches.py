@@ -68,7 +68,14 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
     scores = np.array([result.score for result in results])
     returns = np.array([sum(result.returns) for result in results])
     return Report(
-        str(run.folder), saved.version, matches, *(float(f(x)) for x in (scores, returns) for f in (np.mean, np.std)), _opponents(recipe)
+        run=str(run.folder),
+        version=saved.version,
+        matches=matches,
+        score_mean=float(scores.mean()),
+        score_std=float(scores.std()),
+        return_mean=float(returns.mean()),
+        return_std=float(returns.std()),
+        against=_opponents(recipe),
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from lamarckian import plugins
 from lamarckian.errors import NumericsError
@@ -247,7 +249,8 @@ class Meter:
     def take(self) -> dict[str, float]:
         """The averages; starts anew."""
         wall = time.perf_counter() - self._began
-        line: dict[str, float] = {"rate_hz": self._samples / wall, "actors": self._actors}
+        cpu = max(0.0, _cpu_s() - self._cpu_s) / (wall * (os.cpu_count() or 1))
+        line: dict[str, float] = {"rate_hz": self._samples / wall, "actors": self._actors, "cpu": cpu}
         line |= {name.replace(".", "/"): float(np.mean(values)) for name, values in self._values.items()}
         line["staleness"] = line.pop("staleness/mean", 0.0)
         line |= {f"time/{name}": seconds / wall for name, seconds in self._spent.items()}
@@ -263,10 +266,22 @@ class Meter:
 
     def _start(self) -> None:
         self._began = time.perf_counter()
+        self._cpu_s = _cpu_s()
         self._samples = 0
         self._values: dict[str, list[float]] = {}
         self._spent: dict[str, float] = {}
         self._acting: dict[str, float] = {}
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and its living children so far."""
+    this = psutil.Process()
+    seconds = 0.0
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from lamarckian.mdp.interface import MDP, Action, Agent, Controller, Match, Obse
 from lamarckian.mdp.loop import Handoff, Loop, tick
 from lamarckian.mdp.play import spar, train
 from lamarckian.mdp.spaces import ArraySpec, Continuous, Discrete, Head, Image, Input, Role, Units, Vector
+from lamarckian.mdp.synchronous import SynchronousMatch, Turns
 
 __all__ = [
     "MDP",
@@ -35,6 +36,8 @@ __all__ = [
     "Saves",
     "Step",
     "Steps",
+    "SynchronousMatch",
+    "Turns",
     "Units",
     "Vector",
     "spar",

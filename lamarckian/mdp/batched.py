@@ -72,7 +72,11 @@ class Saves(Protocol):
 
 @runtime_checkable
 class BatchedMDP(Protocol):
-    """A game that can be played by the batched way; its `start` and `start_many` play the same matches."""
+    """A game that can be played by the batched way; its `start` and `start_many` play the same matches.
+
+    A game that has the method but cannot use it as it is set says `batchable = False`; one whose two ways play matches that
+    differ in what chance brings says `exact = False`.
+    """
 
     def start_many(self, size: int, seed: int) -> Batched: ...
 

@@ -86,7 +86,11 @@ class Controller(Protocol):
 
 
 class Match(Protocol):
-    """One running instance of a game."""
+    """One running instance of a game.
+
+    One that waits for every role, instead of giving a late one the default action, says `waits = True`. One that can be
+    looked at has a method `render() -> uint8 [height, width, 3]`, RGB.
+    """
 
     controllers: Mapping[str, Controller]
 
@@ -102,7 +106,8 @@ class Match(Protocol):
 class MDP(Protocol):
     """A game: its roles, and how to start a match. Picklable and cheap to make."""
 
-    roles: Mapping[str, Role]
+    @property
+    def roles(self) -> Mapping[str, Role]: ...
 
     def start(self, seed: int) -> Match:
         """Starts a match; the same seed and the same actions give the same match."""

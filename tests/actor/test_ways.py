@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.actor.policies import linear
 
 from lamarckian.actor.actor import Actor
 from lamarckian.actor.process import Description, build_actor, build_mdp, fragment_layout
@@ -16,6 +15,7 @@ from lamarckian.data.pool import LocalPool
 from lamarckian.mdp import Continuous, Observation, Result, Role, Step, Vector
 from lamarckian.record.checkpoint import pack, unpack
 from lamarckian.transport.versions import VersionBoard
+from tests.actor.policies import linear
 
 TRACKED = {"left": {"agent": "learner"}, "right": {"agent": "tracker"}}
 BOTH = {"left": {"agent": "learner"}, "right": {"agent": "learner"}}

@@ -12,7 +12,6 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from tests.commands import run, start, wait_for
 
 from lamarckian.evaluate.training import train
 from lamarckian.recipe import load
@@ -20,9 +19,17 @@ from lamarckian.record import checkpoint
 from lamarckian.record.progress import Progress
 from lamarckian.record.run import create, open_run
 from lamarckian.record.run import resume as reopen
+from tests.commands import run, start, wait_for
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["network.hidden=[16]", "algorithm.epochs=2", "algorithm.minibatches=2", "actor.matches=8", "actor.fragment=16", "learner.batch=256"]
+SMALL = [
+    "network.hidden=[16]",
+    "algorithm.epochs=2",
+    "algorithm.minibatches=2",
+    "actor.matches=8",
+    "actor.fragment=16",
+    "learner.batch=256",
+]
 SERIAL = [*SMALL, "mode=serial", "learner.threads=1", "algorithm.learning_rate_schedule=constant"]
 FAULTY = {"game": {"name": "tests.evaluate.games:Faulty"}, "record": {"every_s": 0.2}}
 
@@ -158,7 +165,9 @@ def test_numbers_that_are_not_finite_stop_the_run_and_are_named(fault, says, mod
 
 
 def test_a_diverged_update_keeps_the_last_good_checkpoint(faulty, tmp_path):
-    done = faulty(None, "serial", "algorithm.learning_rate=1e30", "algorithm.max_gradient_norm=null", "checkpoint.every_updates=1", "stop.updates=50")
+    done = faulty(
+        None, "serial", "algorithm.learning_rate=1e30", "algorithm.max_gradient_norm=null", "checkpoint.every_updates=1", "stop.updates=50"
+    )
     assert done.returncode == 1, done.stderr
     assert "update " in done.stderr
     assert "Traceback" not in done.stderr

@@ -14,6 +14,7 @@ from lamarckian.errors import GameError
 from lamarckian.mdp import Discrete, Image
 from lamarckian.mdp.adapters.area import Shrink
 from lamarckian.mdp.adapters.atari import Atari
+from lamarckian.mdp.adapters.gymnasium import Gymnasium
 from lamarckian.mdp.check import check_mdp
 from lamarckian.seeding import match_seed
 from tests.mdp.test_gymnasium import now
@@ -120,6 +121,11 @@ def test_lanes_that_need_not_be_exact_go_on_by_themselves():
     check_mdp(game, steps=15)
     first, second = (game.start_many(3, seed).reset()["player"].inputs["screen"] for seed in (1, 1))
     assert np.array_equal(first, second)
+
+
+def test_gymnasiums_atari_is_not_batched_since_its_vector_version_sees_something_else():
+    game = Gymnasium("ALE/Pong-v5")
+    assert game.roles["player"].inputs == {"observation": Image(3, 210, 160)} and not game.batchable
 
 
 def test_a_game_that_is_not_there():

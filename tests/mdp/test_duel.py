@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.duel import AIM, DUCK, FIRE, Duel
-from lamarckian.mdp import Loop, spar
+from examples.duel import AIM, FIRE, Duel, Sheriff
+from lamarckian.mdp import BotAgent, Loop, spar
 from lamarckian.plugins import Section, build
 from tests.mdp.toys import Now
 
@@ -30,8 +30,9 @@ class Player:
 def duel(seed, **players):
     match, loop = Duel().start(seed), Loop()
     clock = loop.spawn(match.run())
-    for name, decide in players.items():
-        loop.spawn(spar(match.controllers[name], Player(decide)))
+    for name, agent in players.items():
+        agent.start(seed)
+        loop.spawn(spar(match.controllers[name], agent))
     loop.run()
     assert clock.done
     return match.controllers["left"].result()
@@ -47,15 +48,15 @@ def test_a_recipe_finds_it():
     assert list(game.roles) == ["left", "right"] and game.lives == 2
 
 
-def test_skill_beats_chance_and_nobody_beats_himself():
-    def careful(own, other, *lives):
-        return FIRE if own >= 0.8 else DUCK if other >= 0.8 else AIM
-
-    rng = np.random.default_rng(0)
-    assert np.mean([duel(seed, left=careful, right=lambda *_: int(rng.integers(3))).score for seed in range(40)]) > 0.8
-    assert abs(np.mean([duel(seed, left=careful, right=careful).score for seed in range(40)]) - 0.5) < 0.2
+def test_skill_beats_chance_and_can_be_beaten():
+    rng, sheriff = np.random.default_rng(0), BotAgent(Sheriff())
+    chance = Player(lambda *_: int(rng.integers(3)))
+    quick = Player(lambda own, *_: FIRE if own >= 0.6 else AIM)
+    assert np.mean([duel(seed, left=sheriff, right=chance).score for seed in range(40)]) > 0.8
+    assert abs(np.mean([duel(seed, left=sheriff, right=sheriff).score for seed in range(40)]) - 0.5) < 0.2
+    assert np.mean([duel(seed, left=quick, right=sheriff).score for seed in range(40)]) > 0.6
 
 
 def test_who_is_late_just_stands_there():
-    result = duel(0, left=lambda own, *_: FIRE if own == 1 else AIM)
+    result = duel(0, left=Player(lambda own, *_: FIRE if own == 1 else AIM))
     assert result.outcome == "win" and result.score == 1.0

@@ -34,7 +34,7 @@ class Atari:
     Rewards are the game's unless `reward_clip` is set, and a result's score is the game's own score in any case.
 
     By the batched way ALE's vector environment plays the same matches, bit for bit, as long as `exact` is set: each match
-    then loads the game anew from its own seed, which takes as long as about 200 steps. Otherwise lanes go on with their
+    then loads the game anew from its own seed, which takes as long as about 300 steps. Otherwise lanes go on with their
     own random streams.
 
     Raises GameError for a game that ALE does not have.

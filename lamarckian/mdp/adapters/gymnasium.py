@@ -110,7 +110,7 @@ class Gymnasium:
             return None
         try:
             envs = self._make_many(2)
-        except (ImportError, gymnasium.error.Error, TypeError):
+        except (ImportError, gymnasium.error.Error, TypeError, ValueError):
             return None
         env = self._pool.take()
         with closing(envs):
@@ -125,7 +125,7 @@ class Gymnasium:
         if self._settings["max_episode_steps"]:
             settings["max_episode_steps"] = self._settings["max_episode_steps"]
         make = partial(gymnasium.make_vec, self._name, size, "vector_entry_point", **settings)
-        with suppress(TypeError):
+        with suppress(TypeError, ValueError):
             return make(autoreset_mode=AutoresetMode.DISABLED)
         return make()
 
