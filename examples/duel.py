@@ -1,7 +1,6 @@
-"""Duel: two gunslingers, and a clock that waits for neither. A whole game for Lamarckian: a bot, what the roles see and do, the rules.
+"""Duel: two gunslingers, and a clock that waits for neither. A whole game for Lamarckian: what the roles see and do, and the rules.
 
-Hold it to the contract with `python examples/duel.py`; train on it with `game: {name: "examples.duel:Duel"}` in a recipe, and
-`roles: {left: {agent: learner}, right: {agent: sheriff}}`.
+Hold it to the contract with `python examples/duel.py`; train on it with `lamarckian train examples/duel.yaml`.
 """
 
 import numpy as np
@@ -14,24 +13,11 @@ OTHER = {"left": "right", "right": "left"}
 STEADY = 5  # ticks of aiming after which a shot cannot miss
 
 
-class Sheriff:
-    """A bot: fires once its aim is steady, and ducks when the other's is. It plays many matches at once."""
-
-    def start(self, matches, seeds):
-        pass  # it neither remembers nor draws anything
-
-    def act(self, observations):
-        own, other = observations.inputs["view"][:, :2].T
-        return {"move": np.where(own >= 0.8, FIRE, np.where(other >= 0.8, DUCK, AIM))}
-
-
 class Duel:
     """Every tick, aim, fire or duck. A shot hits the more surely the longer its aim was, unless the other ducks just then.
 
     Ducking spoils the own aim, and so does firing. Whoever is late stands still. A hit is worth 1, and costs the other 1.
     """
-
-    bots = {"sheriff": Sheriff}
 
     def __init__(self, lives: int = 3, ticks: int = 200) -> None:
         self.lives = lives

@@ -111,6 +111,10 @@ class Wrapped:
     def start(self, seed: int) -> WrappedMatch:
         return WrappedMatch(self.mdp.start(seed), self.wrap)
 
+    def start_rendered(self, seed: int) -> WrappedMatch:
+        """Starts a match that can be looked at, where the game has such."""
+        return WrappedMatch(getattr(self.mdp, "start_rendered", self.mdp.start)(seed), self.wrap)
+
 
 class WrappedMatch:
     """A match whose controllers are wrapped; all else, such as `render`, is the match's own."""

@@ -17,7 +17,7 @@ from lamarckian.mdp.adapters.atari import Atari
 from lamarckian.mdp.adapters.gymnasium import Gymnasium
 from lamarckian.mdp.check import check_mdp
 from lamarckian.seeding import match_seed
-from tests.mdp.test_gymnasium import now
+from tests.mdp.toys import now
 
 
 def test_shrinking_takes_the_mean_of_what_a_pixel_covers():

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.duel import AIM, FIRE, Duel, Sheriff
-from lamarckian.mdp import BotAgent, Loop, spar
+from examples.duel import AIM, DUCK, FIRE, Duel, Shooter
+from lamarckian.mdp import Loop, spar
 from lamarckian.plugins import Section, build
 from tests.mdp.toys import Now
 
@@ -49,12 +49,12 @@ def test_a_recipe_finds_it():
 
 
 def test_skill_beats_chance_and_can_be_beaten():
-    rng, sheriff = np.random.default_rng(0), BotAgent(Sheriff())
+    rng, shooter = np.random.default_rng(0), Shooter()
     chance = Player(lambda *_: int(rng.integers(3)))
-    quick = Player(lambda own, *_: FIRE if own >= 0.6 else AIM)
-    assert np.mean([duel(seed, left=sheriff, right=chance).score for seed in range(40)]) > 0.8
-    assert abs(np.mean([duel(seed, left=sheriff, right=sheriff).score for seed in range(40)]) - 0.5) < 0.2
-    assert np.mean([duel(seed, left=quick, right=sheriff).score for seed in range(40)]) > 0.6
+    sly = Player(lambda own, other, *_: DUCK if other >= 0.8 else FIRE if own >= 0.6 else AIM)
+    assert np.mean([duel(seed, left=shooter, right=chance).score for seed in range(40)]) > 0.8
+    assert abs(np.mean([duel(seed, left=shooter, right=shooter).score for seed in range(40)]) - 0.5) < 0.2
+    assert np.mean([duel(seed, left=sly, right=shooter).score for seed in range(40)]) > 0.6
 
 
 def test_who_is_late_just_stands_there():

@@ -84,3 +84,14 @@ def test_bots_of_the_game_are_bots_of_the_wrapped_game():
         bots = {"always": Always}
 
     assert frame_skip(WithBots(), 2).bots == {"always": Always} and frame_skip(Count(), 2).bots == {}
+
+
+def test_a_wrapped_match_can_be_looked_at_if_the_game_can():
+    class Drawn(Count):
+        def start_rendered(self, seed):
+            match = self.start(seed)
+            match.render = lambda: "picture"
+            return match
+
+    assert frame_skip(Drawn(), 2).start_rendered(0).render() == "picture"
+    assert not hasattr(frame_skip(Count(), 2).start_rendered(0), "render")

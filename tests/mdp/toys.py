@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,15 @@ class Count:
 
     def start(self, seed: int) -> CountMatch:
         return CountMatch(self.rules(self.ticks, seed), self.roles, self.period, self.latency)
+
+
+def now(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the coroutine waits for something")
 
 
 class Now:
