@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from itertools import islice
 from pathlib import Path
@@ -40,6 +41,7 @@ Film = Annotated[bool, typer.Option("--video/--no-video", help="At the end, film
 
 def main() -> None:
     """Runs the command line; an error that a user can meet is a message and an exit code, never a traceback."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch comes: its threads share the cores with the actors
     try:
         app()
     except LamarckianError as error:

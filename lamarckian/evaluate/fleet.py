@@ -91,7 +91,7 @@ class ParallelFleet:
         self._note = note
         slots = plan.recipe.learner.slots
         if slots == "auto":
-            slots = plan.actors  # one each to fill: what waits in more of them only grows old
+            slots = max(plan.actors, plan.fragments)  # what waits in more of them only grows old
         self._stack = contextlib.ExitStack()
         try:
             self._board = VersionBoard.create(plan.description.model.size)

@@ -17,6 +17,7 @@ from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest
 from lamarckian.nets.policy import parameter_count
+from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_run
@@ -47,6 +48,7 @@ def plan(recipe: Recipe) -> Plan:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = recipe.learner.threads if recipe.learner.threads != "auto" else cores
     torch.set_num_threads(threads)
+    keep_pages()
     mdp = plugins.build("game", recipe.game)
     role = mdp.roles[recipe.learners[0]]
     policy = build_policy(recipe, role)

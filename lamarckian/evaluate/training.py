@@ -128,10 +128,10 @@ class Training:
                 raise NumericsError(f"update {totals.version + 1}: {error}; {kept}") from error
             totals.add(batch, samples)
             meter.add(batch, samples, values)
-            fleet.recycle(batch)
             totals.version += 1
             with meter.timing("publish"):
                 fleet.publish(totals.version, self._algorithm.parameters.array())
+            fleet.recycle(batch)
             totals.seconds = time.perf_counter() - started
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds

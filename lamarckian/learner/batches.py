@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,9 @@ import torch
 
 from lamarckian.data.fragment import Layout
 from lamarckian.data.pool import Filled, MatchResult, PoolStatistics, Source
+
+POLL_S = 0.005
+"""How often a thread that holds slots looks whether the learner is done."""
 
 
 @dataclass(eq=False)
@@ -84,16 +86,20 @@ class Assembler:
 class Prefetcher:
     """Parallel mode: assembles the next batch while the learner works on this one.
 
-    The thread owns the source from here on. `load_s` counts the seconds that it copied.
+    Slots of the next batch go back to the actors when the learner is done with this one: given back sooner, they would
+    fill with samples that only grow old. While the learner waits, each goes back at once.
+
+    The thread owns the source from here on.
     """
 
-    def __init__(self, source: Any, layout: Layout, fragments: int, ahead: int = 1) -> None:
-        self.load_s = 0.0
+    def __init__(self, source: Any, layout: Layout, fragments: int) -> None:
         self._source = source
+        self._learning = False
+        self._held: list[int] = []
         self._columns = layout.columns
         self._fragments = fragments
         self._free: queue.SimpleQueue[Batch] = queue.SimpleQueue()
-        for _ in range(1 + ahead):
+        for _ in range(2):
             self._free.put(empty_batch(layout, fragments))
         self._full: queue.SimpleQueue[Batch | BaseException] = queue.SimpleQueue()
         self._dead: deque[str] = deque()
@@ -110,10 +116,12 @@ class Prefetcher:
             return None
         if isinstance(batch, BaseException):
             raise batch
+        self._learning = True
         return batch
 
     def recycle(self, batch: Batch) -> None:
-        """The learner is done with `batch`."""
+        """The learner is done with `batch`, and has published what it learned."""
+        self._learning = False
         self._free.put(batch)
 
     def forget(self, actor: str) -> None:
@@ -133,6 +141,7 @@ class Prefetcher:
         try:
             while not self._stopped:
                 batch = self._next_free()
+                self._give_back()
                 if batch is not None:
                     batch.clear()
                     if self._assemble(batch):
@@ -144,23 +153,22 @@ class Prefetcher:
         try:
             return self._free.get(timeout=0.1)
         except queue.Empty:
-            self._bury()
             return None
 
     def _assemble(self, batch: Batch) -> bool:
         for index in range(self._fragments):
-            while (filled := self._source.get(0.1)) is None:
-                self._bury()
+            while (filled := self._source.get(POLL_S if self._held else 0.1)) is None:
+                self._give_back()
                 if self._stopped:
                     return False
-            start = time.perf_counter()
             batch.fill(index, self._columns, filled)
-            self._source.release(filled.slot)
-            self.load_s += time.perf_counter() - start
-            self._bury()
+            self._held.append(filled.slot)
+            self._give_back()
         self._statistics = self._source.statistics()
         return True
 
-    def _bury(self) -> None:
+    def _give_back(self) -> None:
         while self._dead:
             self._source.forget(self._dead.popleft())
+        while self._held and not self._learning:
+            self._source.release(self._held.pop())

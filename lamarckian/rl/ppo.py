@@ -23,7 +23,8 @@ Part: TypeAlias = slice | Tensor
 
 
 class PPOSettings(BaseModel):
-    """
+    """The settings of PPO.
+
     epochs: how often each sample is used. minibatches: steps of the optimiser in an epoch.
     gamma: one discount, or one for each reward name.
     reward_weights: A = Σ_r w_r A_r; a name left out weighs 1.
