@@ -1,0 +1,12 @@
+"""Runs every benchmark, one after another; an hour, most of it the peers'."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+for name in ("pong_rules", "pool", "sampling", "training"):
+    subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)

@@ -1,0 +1,89 @@
+"""Fragments come into batches whole, in order, and their slots go back at the right time."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from lamarckian.data.fragment import layout
+from lamarckian.data.pool import LocalPool, MatchResult, Meta
+from lamarckian.learner.batches import Assembler, Prefetcher
+from lamarckian.mdp import ArraySpec, Discrete, Role, Vector
+from tests.commands import wait_for
+
+LAYOUT = layout(Role({"x": Vector(2)}, {"a": Discrete(3)}), 4, 3, {"h": ArraySpec((5,), np.dtype(np.float32))})
+
+
+def submit(pool: LocalPool, value: int) -> None:
+    slot, views = pool.claim(0.0)
+    for array in views.values():
+        array[...] = value
+    pool.submit(slot, Meta(0, 0, 12, [MatchResult("left", float(value), None, 1, [0.0])], {"environment_s": 0.5}))
+
+
+def assert_holds(batch, values: list[int]) -> None:
+    for name, tensor in batch.tensors.items():
+        columns = tensor if name.startswith("state.") else tensor.movedim(1, 0)
+        for index, value in enumerate(values):
+            part = columns[3 * index : 3 * (index + 1)]
+            assert (part == (bool(value) if part.dtype.is_floating_point is False and part.dtype.itemsize == 1 else value)).all(), name
+    assert [result.score for result in batch.results] == values
+    assert batch.samples == 12 * len(values)
+    assert batch.seconds == {"environment_s": 0.5 * len(values)}
+
+
+def test_serial_batches_ask_for_what_they_need():
+    pool = LocalPool(LAYOUT, 3)
+    made = iter(range(1, 100))
+    batches = Assembler(pool, LAYOUT, 2, lambda: submit(pool, next(made)))
+    assert_holds(batches.get(0.0), [1, 2])
+    assert_holds(batches.get(0.0), [3, 4])
+    assert batches.statistics().used == 4
+    assert batches.statistics().free == 3
+
+
+@pytest.fixture
+def pool():
+    return LocalPool(LAYOUT, 4)
+
+
+@pytest.fixture
+def batches(pool):
+    batches = Prefetcher(pool, LAYOUT, 2)
+    yield batches
+    batches.close()
+
+
+def test_parallel_batches_come_in_order(pool, batches):
+    for first in (1, 3, 5):
+        submit(pool, first)
+        submit(pool, first + 1)
+        batch = batches.get(5.0)
+        assert_holds(batch, [first, first + 1])
+        batches.recycle(batch)
+    assert batches.get(0.05) is None
+
+
+def test_slots_of_the_next_batch_wait_for_the_learner(pool, batches):
+    submit(pool, 1)
+    submit(pool, 2)
+    batch = batches.get(5.0)
+    wait_for(lambda: pool.statistics().free == 4, 5, "free slots")
+    submit(pool, 3)
+    submit(pool, 4)
+    wait_for(lambda: pool.statistics().held == 2, 5, "next batch")
+    time.sleep(0.1)
+    assert pool.statistics().held == 2
+    batches.recycle(batch)
+    wait_for(lambda: pool.statistics().free == 4, 5, "free slots")
+    assert_holds(batches.get(5.0), [3, 4])
+
+
+def test_a_fault_of_the_thread_reaches_the_learner(pool, batches):
+    submit(pool, 1)
+    slot, _ = pool.claim(0.0)
+    pool.submit(slot, Meta(0, 0, 12, None))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        batches.get(5.0)
