@@ -141,8 +141,9 @@ class Prefetcher:
         try:
             while not self._stopped:
                 batch = self._next_free()
-                self._give_back()
+                self._bury()
                 if batch is not None:
+                    self._give_back()  # a batch that comes back: by now the learner has, or takes, what the held slots were for
                     batch.clear()
                     if self._assemble(batch):
                         self._full.put(batch)
@@ -158,17 +159,22 @@ class Prefetcher:
     def _assemble(self, batch: Batch) -> bool:
         for index in range(self._fragments):
             while (filled := self._source.get(POLL_S if self._held else 0.1)) is None:
-                self._give_back()
+                self._bury()
+                if not self._learning:
+                    self._give_back()
                 if self._stopped:
                     return False
             batch.fill(index, self._columns, filled)
             self._held.append(filled.slot)
-            self._give_back()
+            if not self._learning:
+                self._give_back()
         self._statistics = self._source.statistics()
         return True
 
     def _give_back(self) -> None:
+        while self._held:
+            self._source.release(self._held.pop())
+
+    def _bury(self) -> None:
         while self._dead:
             self._source.forget(self._dead.popleft())
-        while self._held and not self._learning:
-            self._source.release(self._held.pop())
