@@ -15,6 +15,7 @@ from lamarckian.errors import GameError, RecipeError
 from lamarckian.plugins import KINDS, Section, build, construct, import_class, names, nearest, plugin, settings_model, unknown, validate
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
+Window: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto: TypeAlias = Literal["auto"]
 
@@ -82,7 +83,7 @@ class Stop(Keys):
     minutes: Seconds | None = None
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Mean score of the last `score_matches` matches."""
-    score_matches: Count = 100
+    score_matches: Window = 100
 
 
 class Checkpoints(Keys):
@@ -95,7 +96,7 @@ class Checkpoints(Keys):
 class Record(Keys):
     every_s: Seconds = 5.0
     """Time between two lines of metrics."""
-    score_window: Count = 100
+    score_window: Window = 100
     """Matches over which the recorded score is averaged."""
 
 
@@ -262,8 +263,11 @@ def _complete_roles(recipe: Recipe, game: Any) -> dict[str, Player]:
     for role, player in complete.items():
         if player.agent in ("learner", "self") and game.roles[role] != game.roles[learners[0]]:
             raise RecipeError(f"roles.{role}.agent: {player.agent!r} cannot play here: '{role}' has other spaces than '{learners[0]}'")
-        if player.agent == "run" and not (Path(player.settings["path"]) / "recipe.yaml").is_file():
-            raise RecipeError(f"roles.{role}.path: there is no run at {player.settings['path']}")
+        if player.agent == "run":
+            folder = Path(player.settings["path"])
+            if not (folder / "recipe.yaml").is_file():
+                raise RecipeError(f"roles.{role}.path: there is no run at {folder}")
+            complete[role] = Player(agent="run", path=str(folder.resolve()))  # type: ignore[call-arg]
     return complete
 
 

@@ -43,6 +43,7 @@ class Actor:
             "rollout": self.rollout.save(),
             "stage": {name: array.copy() for name, array in self.recorder.stage.items()},
             "cursor": self.recorder.cursor.copy(),
+            "filler": self.filler.save(),
             "generators": [policy.generator.bit_generator.state for policy in self.policies],
         }
 
@@ -53,6 +54,7 @@ class Actor:
         for name, array in self.recorder.stage.items():
             array[...] = state["stage"][name]
         self.recorder.cursor[:] = state["cursor"]
+        self.filler.load(state["filler"])
         self.rollout.load(state["rollout"])
 
 
@@ -69,16 +71,16 @@ class SlotFiller:
     def __call__(self, stage: Mapping[str, np.ndarray], lanes: np.ndarray) -> None:
         """Takes the columns of `lanes`."""
         while len(lanes):
-            slot, views = self.reserve()
+            claim = self.reserve()
+            slot, views = claim
             count = min(self._layout.columns - self._filled, len(lanes))
             columns = slice(self._filled, self._filled + count)
             for name, field in self._layout.fields.items():
                 if count == self._layout.columns:
                     np.copyto(views[name], stage[name])
-                elif field.rows:
-                    views[name][:, columns] = stage[name][:, lanes[:count]]
                 else:
-                    views[name][columns] = stage[name][lanes[:count]]
+                    chosen = stage[name][:, lanes[:count]] if field.rows else stage[name][lanes[:count]]
+                    self._columns(name, claim, columns)[...] = chosen
             self._filled += count
             lanes = lanes[count:]
             if self._filled == self._layout.columns:
@@ -86,6 +88,24 @@ class SlotFiller:
                 version, learn = views["version"], views["learn"]
                 self._sink.submit(slot, Meta(int(version.min()), int(version.max()), int(learn.sum()), results, seconds))
                 self._claim = None
+
+    def save(self) -> dict[str, np.ndarray]:
+        """The columns of the slot that is not full yet."""
+        if self._claim is None or not self._filled:
+            return {}
+        return {name: self._columns(name, self._claim, slice(self._filled)).copy() for name in self._layout.fields}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Puts saved columns into a slot of its own."""
+        if state:
+            claim = self.reserve()
+            self._filled = state["version"].shape[1]
+            for name, array in state.items():
+                self._columns(name, claim, slice(self._filled))[...] = array
+
+    def _columns(self, name: str, claim: Claim, columns: slice) -> np.ndarray:
+        array = claim.views[name]
+        return array[:, columns] if self._layout.fields[name].rows else array[columns]
 
     def reserve(self) -> Claim:
         """The slot to fill next; waits for one where none is free."""

@@ -99,7 +99,7 @@ class BatchedRollout:
             if finals:
                 lanes = np.concatenate([lanes for lanes, _ in finals])
                 self._recorder.bootstrap(lanes, decision.value[-len(lanes) :])
-            learn = _join([o.learn for o in now[: len(self._learners)]]) if now[0].learn is not None else True
+            learn = _join([np.ones(self._matches, np.bool_) if o.learn is None else o.learn for o in now[: len(self._learners)]])
             self._recorder.decision(self._lanes, inputs, legal, learn, decision, policy.version)
         return {
             role: {name: array[k * self._matches : (k + 1) * self._matches] for name, array in decision.played.items()}
@@ -111,7 +111,7 @@ class BatchedRollout:
         reward = _join([step.reward for step in steps])
         terminated = _join([step.terminated for step in steps])
         truncated = _join([step.truncated for step in steps])
-        missed = 0 if steps[0].missed is None else _join([step.missed for step in steps])
+        missed = _join([np.zeros(self._matches, np.int32) if step.missed is None else step.missed for step in steps])
         self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
         self.tally.steps(self._lanes, reward)
         finals = []

@@ -26,7 +26,7 @@ by_index = attrgetter("index")
 class Lane:
     """The seat of a policy at one table: asks its desk, and hands on what came of it."""
 
-    __slots__ = ("asked", "handoff", "index", "observation", "result", "tape", "told")
+    __slots__ = ("asked", "handoff", "index", "observation", "over", "result", "tape", "told")
 
     def __init__(self, index: int, asked: list[Lane], told: list[tuple[int, Step]]) -> None:
         self.index = index
@@ -36,9 +36,11 @@ class Lane:
         self.observation: Observation
         self.result: Result | None = None
         self.tape: list[Action] = []
+        self.over = False
 
     def start(self, seed: int) -> None:
         self.tape.clear()
+        self.over = False
 
     def act(self, observation: Observation) -> Handoff[Action]:
         self.observation = observation
@@ -50,11 +52,15 @@ class Lane:
 
 
 class Replay:
-    """A lane that first repeats the actions of its tape, whose outcomes but for the last were recorded before."""
+    """A lane that first repeats the actions of its tape.
 
-    def __init__(self, lane: Lane, tape: Sequence[Action]) -> None:
+    What came of them was recorded before, but for the last; that too where the lane's match was over.
+    """
+
+    def __init__(self, lane: Lane, tape: Sequence[Action], over: bool) -> None:
         self._lane = lane
         self._tape = deque(tape)
+        self._over = over
 
     def start(self, seed: int) -> None:
         self._lane.start(seed)
@@ -66,7 +72,7 @@ class Replay:
         return await self._lane.act(observation)
 
     def record(self, step: Step) -> None:
-        if not self._tape:
+        if not self._tape and not self._over:
             self._lane.record(step)
 
 
@@ -140,15 +146,17 @@ class Table:
         self.agents = agents
         self._seated = 0
 
-    def start(self, tapes: Mapping[str, Sequence[Action]] | None = None) -> None:
-        """Begins the next match; with `tapes`, one that stood in the middle."""
+    def start(self, tapes: Mapping[str, Any] | None = None) -> None:
+        """Begins the next match; with the `tapes` of its lanes, one that stood in the middle."""
         rollout, loop = self._rollout, self._rollout.loop
         seed = match_seed(rollout.seed, self.index, self.number)
         self.started = loop.ticks
         self.match = rollout.mdp.start(seed)
         self._seated = len(self.agents)
         for role, agent in self.agents.items():
-            seat: Any = Replay(agent, tapes[role]) if tapes is not None and role in tapes else agent  # type: ignore[arg-type]
+            seat: Any = agent
+            if tapes is not None and isinstance(agent, Lane):
+                seat = Replay(agent, list(_actions(tapes[role]["actions"])), tapes[role]["over"])
             seat.start(agent_seed(seed, role))
             controller = self.match.controllers[role]
             if role in rollout.learners:
@@ -163,6 +171,7 @@ class Table:
     def _rise(self, lane: Any, result: Result) -> None:
         if lane is not None:
             lane.result = result
+            lane.over = True
         self._seated -= 1
         if not self._seated:
             self._rollout.loop.cancel(self._clock)
@@ -278,7 +287,11 @@ class CoroutineRollout:
                 {
                     "number": table.number,
                     "started": table.started,
-                    "tapes": {role: _columns(agent.tape) for role, agent in table.agents.items() if isinstance(agent, Lane)},
+                    "tapes": {
+                        role: {"actions": _columns(agent.tape), "over": agent.over}
+                        for role, agent in table.agents.items()
+                        if isinstance(agent, Lane)
+                    },
                 }
                 for table in self.tables
             ],
@@ -291,7 +304,7 @@ class CoroutineRollout:
         for table, saved in zip(self.tables, state["tables"], strict=True):
             table.number = saved["number"]
             self.loop.ticks = saved["started"]
-            table.start({role: list(_actions(columns)) for role, columns in saved["tapes"].items()})
+            table.start(saved["tapes"])
             self.loop.settle()
             while self.loop.ticks < state["ticks"]:
                 self.loop.pass_tick()

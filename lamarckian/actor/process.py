@@ -68,9 +68,19 @@ def fragment_layout(description: Description, mdp: MDP) -> Layout:
 
 
 def build_rollout(
-    description: Description, mdp: MDP, policy: ActingPolicy, recorder: Recorder, tally: Tally, seed: int, taped: bool = False
+    description: Description,
+    mdp: MDP,
+    policy: ActingPolicy,
+    recorder: Recorder,
+    tally: Tally,
+    seed: int,
+    taped: bool = False,
+    greedy: bool = False,
 ) -> tuple[BatchedRollout | CoroutineRollout, list[ActingPolicy]]:
-    """The matches of one actor, with everybody who plays in them; and the policies among those, the learner's first."""
+    """The matches of one actor, with everybody who plays in them; and the policies among those, the learner's first.
+
+    taped: the matches can be saved. greedy: the policies of trained runs take their likeliest actions.
+    """
     roles = learners(description)
     policies: dict[str, ActingPolicy] = {}
     bots: dict[str, Callable[[], Bot]] = {}
@@ -81,7 +91,7 @@ def build_rollout(
         if player["agent"] == "self":
             policies[role] = policy
         elif player["agent"] == "run":
-            policies[role] = ActingPolicy(description.models[role], mdp.roles[role], seeding.generator(seed, role))
+            policies[role] = ActingPolicy(description.models[role], mdp.roles[role], seeding.generator(seed, role), greedy)
         else:
             kind: dict[str, Any] = bots if player["agent"] in getattr(mdp, "bots", {}) else agents
             kind[role] = partial(recipe.build_bot, mdp, role, recipe.Player(**player))
@@ -96,11 +106,14 @@ def build_rollout(
 
 
 def build_actor(
-    description: Description, mdp: MDP, sink: Sink, versions: Versions, index: int = 0, attempt: int = 0, taped: bool = False
+    description: Description, mdp: MDP, sink: Sink, versions: Versions, index: int = 0, life: tuple[int, ...] = (), taped: bool = False
 ) -> Actor:
-    """The `index`-th actor of a run; its matches and its sampling draw from streams of their own."""
+    """The `index`-th actor of a run; its matches and its sampling draw from streams of their own.
+
+    life: what tells it from the actors of the same index before it, so that it does not play their matches again.
+    """
     role = mdp.roles[learners(description)[0]]
-    seed = seeding.derive(description.seed, "actor", index, attempt)
+    seed = seeding.derive(description.seed, "actor", index, *life)
     policy = ActingPolicy(description.model, role, seeding.generator(seed, "policy"), versions=versions)
     shape = fragment_layout(description, mdp)
     tally = Tally(learners(description), description.matches, len(role.rewards))
@@ -118,7 +131,7 @@ def main(config: dict[str, Any]) -> None:
     shape = fragment_layout(description, mdp)
     board = VersionBoard.attach(wiring.board_fd, description.model.size)
     client = PoolClient(wiring.pool_fd, shape, wiring.address, wiring.name)
-    actor = build_actor(description, mdp, client, board, config["index"], config["attempt"])
+    actor = build_actor(description, mdp, client, board, config["index"], (config["version"], config["attempt"]))
     actor.filler.reserve()
     actor.start()
     while True:

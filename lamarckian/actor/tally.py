@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lamarckian.data.pool import MatchResult
@@ -59,8 +60,9 @@ class Tally:
         return results, spent
 
     def save(self) -> dict[str, Any]:
-        return {"length": self._length.copy(), "returns": self._returns.copy()}
+        return {"length": self._length.copy(), "returns": self._returns.copy(), "results": msgspec.to_builtins(self._results)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._length[:] = state["length"]
         self._returns[:] = state["returns"]
+        self._results = msgspec.convert(state["results"], list[MatchResult])

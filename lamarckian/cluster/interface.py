@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from traceback import extract_tb
 from typing import Any, Protocol
 
 import msgspec
@@ -29,9 +30,15 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, traceback: str) -> Failure:
-        """What is to be told of `error`; a subclass that `lamarckian.errors` does not know counts as its base."""
+        """What is to be told of `error`; a subclass that `lamarckian.errors` does not know counts as its base.
+
+        Of what nobody foresaw, the message says where it was raised.
+        """
         known = [base.__name__ for base in type(error).__mro__ if getattr(errors, base.__name__, None) is base]
-        return cls(known[0], str(error), traceback) if known else cls("", f"{type(error).__name__}: {error}", traceback)
+        if known:
+            return cls(known[0], str(error), traceback)
+        place = extract_tb(error.__traceback__)[-1]
+        return cls("", f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})", traceback)
 
 
 class Exit(msgspec.Struct, frozen=True):

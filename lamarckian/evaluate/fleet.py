@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import queue
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,34 +14,12 @@ import numpy as np
 from lamarckian.actor.process import Wiring, build_actor, build_mdp
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.pool import LocalPool, MemoryPool, PoolStatistics
-from lamarckian.errors import ProcessError
 from lamarckian.evaluate.plan import Plan
 from lamarckian.learner.batches import Assembler, Batch, Prefetcher
 from lamarckian.transport.versions import VersionBoard
 
-
-class Fleet(Protocol):
-    """Actors, and the way to the learner and back."""
-
-    actors: int
-
-    def get(self) -> Batch:
-        """The next batch, whole; give it back with `recycle`."""
-        ...
-
-    def recycle(self, batch: Batch) -> None: ...
-
-    def publish(self, version: int, parameters: np.ndarray) -> None:
-        """Shows a new version to the actors."""
-        ...
-
-    def statistics(self) -> PoolStatistics: ...
-
-    def save(self) -> Any:
-        """What goes on exactly where it stands; None where that is not possible."""
-        ...
-
-    def close(self) -> None: ...
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+WATCH_S = 0.2
 
 
 class SerialFleet:
@@ -60,10 +40,10 @@ class SerialFleet:
             self._actor.load(state)
 
     def get(self) -> Batch:
-        return self._batches.get(0.0)
+        return self._batches.get()
 
     def recycle(self, batch: Batch) -> None:
-        self._batches.recycle(batch)
+        """Nothing to do: the next batch overwrites it."""
 
     def publish(self, version: int, parameters: np.ndarray) -> None:
         self._pool.version = version
@@ -87,11 +67,8 @@ class ParallelFleet:
     """
 
     def __init__(self, plan: Plan, version: int, parameters: np.ndarray, note: Callable[[str], None]) -> None:
-        self.actors = plan.actors
-        self._note = note
-        slots = plan.recipe.learner.slots
-        if slots == "auto":
-            slots = max(plan.actors, plan.fragments)  # what waits in more of them only grows old
+        wanted = plan.recipe.learner.slots
+        slots = max(plan.actors, plan.fragments) if wanted == "auto" else wanted  # what waits in more of them only grows old
         self._stack = contextlib.ExitStack()
         try:
             self._board = VersionBoard.create(plan.description.model.size)
@@ -101,29 +78,19 @@ class ParallelFleet:
             self._stack.callback(self._pool.close)
             self._batches = Prefetcher(self._pool, plan.layout, plan.fragments)
             self._stack.callback(self._batches.close)
-            self._cluster = LocalCluster()
-            self._stack.callback(self._cluster.close)
-            description = msgspec.to_builtins(plan.description, builtin_types=(bytes,))
-            for index in range(plan.actors):
-                name = f"actor-{index}"
-                wiring = Wiring(name, self._pool.address, self._pool.fd, self._board.fd)
-                self._cluster.start(
-                    name,
-                    "lamarckian.actor.process:main",
-                    {"description": description, "wiring": msgspec.to_builtins(wiring), "index": index},
-                    fds=(self._pool.fd, self._board.fd),
-                    environment={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
-                )
+            self._watch = Watch(plan, self._pool, self._board, version, self._batches.forget, note)
+            self._stack.callback(self._watch.close)
         except BaseException:
             self._stack.close()
             raise
 
-    def get(self) -> Batch:
-        while True:
-            self._watch()
-            batch = self._batches.get(timeout_s=0.2)
-            if batch is not None:
-                return batch
+    @property
+    def actors(self) -> int:
+        return self._watch.alive
+
+    def get(self) -> Batch | None:
+        self._watch.check()
+        return self._batches.get(timeout_s=0.2)
 
     def recycle(self, batch: Batch) -> None:
         self._batches.recycle(batch)
@@ -135,19 +102,67 @@ class ParallelFleet:
     def statistics(self) -> PoolStatistics:
         return self._batches.statistics()
 
-    def save(self) -> Any:
-        return None
+    def save(self) -> None:
+        """Processes cannot be saved where they stand: a resumed run starts new matches."""
 
     def close(self) -> None:
         self._stack.close()
 
-    def _watch(self) -> None:
-        for end in self._cluster.poll():
-            if end.failure is not None and end.failure.kind:
-                raise end.error()
-            self._batches.forget(end.name)
-            self._note(f"{end.describe()}; starting it anew")
-            try:
-                self._cluster.restart(end.name)
-            except ProcessError:
-                raise end.error() from None
+
+class Watch:
+    """Starts the actors, and replaces those that die, in a thread of its own: an update may take longer than they may be gone.
+
+    alive: how many actors are there now. forget: told whose slots to take back.
+    """
+
+    def __init__(
+        self, plan: Plan, pool: MemoryPool, board: VersionBoard, version: int, forget: Callable[[str], None], note: Callable[[str], None]
+    ) -> None:
+        self.alive = 0
+        self._forget = forget
+        self._note = note
+        self._faults: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._description = msgspec.to_builtins(plan.description, builtin_types=(bytes,))
+        self._wirings = [Wiring(f"actor-{index}", pool.address, pool.fd, board.fd) for index in range(plan.actors)]
+        self._version = version
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises what the run cannot go on after."""
+        with contextlib.suppress(queue.Empty):
+            raise self._faults.get_nowait()
+
+    def close(self) -> None:
+        """Ends all actors."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with LocalCluster() as cluster:
+                for index, wiring in enumerate(self._wirings):
+                    self._start(cluster, index, wiring)
+                while not self._stop.wait(WATCH_S):
+                    for end in cluster.poll():
+                        self.alive -= 1
+                        if end.failure is not None and end.failure.kind:
+                            raise end.error()
+                        self._forget(end.name)
+                        self._note(f"{end.describe()}; starting it anew")
+                        cluster.restart(end.name)
+                        self.alive += 1
+        except BaseException as error:
+            self._faults.put(error)
+
+    def _start(self, cluster: LocalCluster, index: int, wiring: Wiring) -> None:
+        config = {
+            "description": self._description,
+            "wiring": msgspec.to_builtins(wiring),
+            "index": index,
+            "version": self._version,
+        }
+        fds = (wiring.pool_fd, wiring.board_fd)
+        cluster.start(wiring.name, "lamarckian.actor.process:main", config, fds=fds, environment=ONE_THREAD)
+        self.alive += 1

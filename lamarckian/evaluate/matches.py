@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import yaml
 
 from lamarckian import plugins, seeding
 from lamarckian.actor.coroutines import CoroutineRollout
@@ -58,7 +59,7 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
     against: a bot of the game, the folder of a run, `self`, or `module:Class`. checkpoint: last, best, or its steps.
     Raises a `LamarckianError` where that cannot be.
     """
-    recipe = _seat(run.recipe(), against)
+    recipe = _seat(run, against)
     mdp = plugins.build("game", recipe.game)
     policy, saved = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
     results: list[MatchResult] = []
@@ -81,7 +82,7 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
 
 def film(run: Run, against: str | None, checkpoint: str, seed: int) -> Iterator[np.ndarray]:
     """The frames of one match, RGB uint8 `[height, width, 3]`. Raises GameError where the game cannot be looked at."""
-    recipe = _seat(run.recipe(), against)
+    recipe = _seat(run, against)
     mdp: Any = plugins.build("game", recipe.game)
     policy, _ = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
     description = describe(recipe, mdp, export(policy), 1, seed)
@@ -137,22 +138,26 @@ def _rollout(description: Description, mdp: Any, seed: int, greedy: bool) -> tup
     policy = ActingPolicy(description.model, role, seeding.generator(seed, "policy"), greedy)
     tally = FirstOfEach(roles, description.matches, len(role.rewards))
     recorder = Recorder(fragment_layout(description, mdp), lambda stage, lanes: None)
-    rollout, _ = build_rollout(description, mdp, policy, recorder, tally, seed)
+    rollout, _ = build_rollout(description, mdp, policy, recorder, tally, seed, greedy=greedy)
     return rollout, tally
 
 
-def _seat(recipe: Recipe, against: str | None) -> Recipe:
-    """The recipe with the first learning role played by the policy, and, where `against` is given, the others by that."""
-    first = recipe.learners[0]
-    roles = {role: {"agent": player.agent, **player.settings} for role, player in recipe.roles.items()}
-    if against is None:
-        return recipe
-    others = [role for role in roles if role != first]
-    if not others:
-        raise RecipeError(f"--against: {recipe.game.name} has one role only, there is nobody to play against")
-    is_run = (Path(against) / "recipe.yaml").is_file()
-    opponent = {"agent": "run", "path": against} if is_run else {"agent": against}
-    document = recipe.model_dump(mode="json") | {"roles": {first: {"agent": "learner"}} | dict.fromkeys(others, opponent)}
+def _seat(run: Run, against: str | None) -> Recipe:
+    """The run's recipe for an evaluation: its first learning role is the policy's, others that learned are the policy's too
+    but not counted, and where `against` is given, that plays all but the first."""
+    document = yaml.safe_load(run.recipe_path.read_text())
+    players = document["roles"]
+    first, *rest = [role for role, player in players.items() if player["agent"] == "learner"]
+    players |= {role: {"agent": "self"} for role in rest}
+    if against is not None:
+        others = [role for role in players if role != first]
+        if not others:
+            raise RecipeError(f"--against: {document['game']['name']} has one role only, there is nobody to play against")
+        if against == "learner":
+            allowed = "self, a bot of the game, the folder of a run, or module:Class"
+            raise RecipeError(f"--against: 'learner' is who is evaluated; allowed: {allowed}")
+        is_run = (Path(against) / "recipe.yaml").is_file()
+        players |= {role: {"agent": "run", "path": against} if is_run else {"agent": against} for role in others}
     return resolve(document)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from lamarckian.actor.inference import Model
 from lamarckian.actor.process import Description, build_mdp, fragment_layout
 from lamarckian.data.fragment import Layout
 from lamarckian.errors import CheckpointError, RecipeError
+from lamarckian.learner.learner import cores
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest
@@ -28,7 +28,7 @@ from lamarckian.record.signature import check_signature
 class Plan:
     """The parts of a training that both modes share.
 
-    fragments: how many make a batch. actors: how many processes. threads: of the learner.
+    fragments: how many make a batch. actors: how many processes.
     """
 
     recipe: Recipe
@@ -39,14 +39,17 @@ class Plan:
     layout: Layout
     fragments: int
     actors: int
-    threads: int
     device: str
 
 
 def plan(recipe: Recipe) -> Plan:
     """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = recipe.learner.threads if recipe.learner.threads != "auto" else cores
+    serial = recipe.mode == "serial"
+    count, wanted = recipe.actor.count, recipe.learner.threads
+    spare = 1 if serial else max(1, cores() - 1)  # the learner has a core of its own
+    actors = spare if count == "auto" else count
+    # Threads that have to wait for a core make all others wait.
+    threads = wanted if wanted != "auto" else 1 if serial else max(1, cores() - actors)
     torch.set_num_threads(threads)
     keep_pages()
     mdp = plugins.build("game", recipe.game)
@@ -62,8 +65,7 @@ def plan(recipe: Recipe) -> Plan:
         description,
         layout,
         recipe.learner.batch // recipe.fragment_samples,
-        recipe.actor.count if recipe.actor.count != "auto" else cores,
-        threads,
+        actors,
         _device(recipe.learner.device),
     )
 
@@ -111,7 +113,7 @@ def restore(policy: Any, arrays: Any, where: str) -> None:
     try:
         policy.load_state_dict(checkpoint.as_tensors(dict(arrays)))
     except RuntimeError as error:
-        raise CheckpointError(f"the checkpoint of {where} holds another network: {error}") from error
+        raise CheckpointError(f"the checkpoint of {where} holds another network: {' '.join(str(error).split())}") from error
 
 
 def trained(folder: str, role: Role) -> Model:
@@ -122,11 +124,14 @@ def trained(folder: str, role: Role) -> Model:
 def _batched(recipe: Recipe, mdp: Any) -> bool:
     if recipe.actor.way == "coroutines" or batched_obstacles(recipe, mdp):
         return False
-    return recipe.actor.way == "batched" or recipe.mode == "parallel" or _saves(mdp)
+    return recipe.actor.way == "batched" or recipe.mode == "parallel" or _saves(recipe, mdp)
 
 
-def _saves(mdp: Any) -> bool:
-    """Serial mode resumes exactly, which in the batched way takes a game whose matches can be saved."""
+def _saves(recipe: Recipe, mdp: Any) -> bool:
+    """Serial mode resumes exactly, which in the batched way takes a game and bots that can be saved in the middle."""
+    bots = getattr(mdp, "bots", {})
+    if not all(hasattr(bots[player.agent], "save") for player in recipe.roles.values() if player.agent in bots):
+        return False
     games = mdp.start_many(1, 0)
     try:
         return isinstance(games, Saves)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import psutil
 
 from lamarckian import plugins
-from lamarckian.errors import NumericsError
-from lamarckian.evaluate.fleet import Fleet, ParallelFleet, SerialFleet
-from lamarckian.evaluate.plan import Plan, plan, restore
-from lamarckian.learner.batches import Batch
+from lamarckian.data.pool import MatchResult
+from lamarckian.errors import CheckpointError, NumericsError
+from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
+from lamarckian.evaluate.plan import plan, restore
+from lamarckian.learner.learner import Learner, Meter
+from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
 from lamarckian.record import checkpoint
 from lamarckian.record.metrics import Metrics
@@ -29,6 +29,8 @@ from lamarckian.record.run import Run
 from lamarckian.record.signature import check_signature, signature
 
 KEPT_OUTCOMES = 10_000
+
+SavedFleet: TypeAlias = SerialFleet | ParallelFleet
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ class Totals:
     matches: int = 0
     outcomes: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT_OUTCOMES))
 
-    def add(self, batch: Batch, samples: int) -> None:
+    def add(self, version: int, samples: int, results: list[MatchResult]) -> None:
+        """Counts an update."""
+        self.version = version
         self.steps += samples
-        self.matches += len(batch.results)
-        self.outcomes.extend((result.score, sum(result.returns)) for result in batch.results)
+        self.matches += len(results)
+        self.outcomes.extend((result.score, sum(result.returns)) for result in results)
 
     def mean(self, window: int, whole: bool = False) -> tuple[float | None, float | None]:
         """Mean score and return of the last `window` matches; None where there was none, or `whole` and fewer."""
@@ -95,13 +99,13 @@ class Training:
         self._state: Any = None
         if self._saved is not None:
             self._restore(self._saved)
-        self._folder = run.checkpoints_path
         self._stopped = False
 
     def run(self) -> Summary:
         """Trains; see `train`."""
         with ExitStack() as stack:
             metrics = stack.enter_context(Metrics(self._run, self._saved.steps if self._saved else None))
+            self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {self._plan.actors} actors")
             fleet = self._fleet()
             stack.callback(fleet.close)
             stack.enter_context(_interrupts(self._interrupt))
@@ -111,31 +115,24 @@ class Training:
         score, _ = totals.mean(self._recipe.record.score_window)
         return Summary(self._stopped, totals.steps, totals.version, score, totals.seconds / 60, folder)
 
-    def _loop(self, fleet: Fleet, metrics: Metrics) -> None:
-        totals, meter = self._totals, Meter(self._plan, fleet)
+    def _loop(self, fleet: SavedFleet, metrics: Metrics) -> None:
+        totals, learner = self._totals, Learner(self._algorithm, fleet, self._totals.version)
         every = self._recipe.checkpoint
         started = time.perf_counter() - totals.seconds
         saved_s, recorded_s = totals.seconds, totals.seconds
         while not (self._stopped or self._done()):
-            with meter.timing("wait"):
-                batch = fleet.get()
-            samples = batch.arrays["reward"].shape[0] * batch.arrays["reward"].shape[1]
             try:
-                values = self._algorithm.update(batch.tensors, totals.version, self._share())
+                learned = learner.update(self._share())
             except NumericsError as error:
-                last = checkpoint.saved(self._run)
-                kept = f"the last good checkpoint is {self._folder / str(last[-1])}" if last else "there is no checkpoint yet"
-                raise NumericsError(f"update {totals.version + 1}: {error}; {kept}") from error
-            totals.add(batch, samples)
-            meter.add(batch, samples, values)
-            totals.version += 1
-            with meter.timing("publish"):
-                fleet.publish(totals.version, self._algorithm.parameters.array())
-            fleet.recycle(batch)
+                raise NumericsError(f"update {learner.version + 1}: {error}; {self._kept()}") from error
             totals.seconds = time.perf_counter() - started
+            if learned is None:
+                continue
+            self._run.keep_resume()
+            totals.add(learner.version, *learned)
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
-                line = self._line(meter)
+                line = self._line(learner.meter)
                 metrics.write(line)
                 self._progress.update(line)
             if (every.every_s and totals.seconds - saved_s >= every.every_s) or (
@@ -143,6 +140,10 @@ class Training:
             ):
                 saved_s = totals.seconds
                 self._save(fleet)
+
+    def _kept(self) -> str:
+        saved = checkpoint.saved(self._run)
+        return f"the last good checkpoint is {self._run.checkpoints_path / str(saved[-1])}" if saved else "there is no checkpoint yet"
 
     def _line(self, meter: Meter) -> dict[str, Any]:
         totals = self._totals
@@ -171,13 +172,13 @@ class Training:
         share = fraction(self._recipe.stop, values)
         return share if share is not None else fraction(self._recipe.stop, {"minutes": self._totals.seconds / 60}) or 0.0
 
-    def _fleet(self) -> Fleet:
+    def _fleet(self) -> SavedFleet:
         version, parameters = self._totals.version, self._algorithm.parameters.array()
         if self._recipe.mode == "serial":
             return SerialFleet(self._plan, version, parameters, self._state)
         return ParallelFleet(self._plan, version, parameters, self._progress.note)
 
-    def _save(self, fleet: Fleet) -> Path:
+    def _save(self, fleet: SavedFleet) -> Path:
         totals = self._totals
         arrays, state = checkpoint.pack(fleet.save())
         score, _ = totals.mean(self._recipe.record.score_window, whole=True)
@@ -196,6 +197,7 @@ class Training:
                     "matches": totals.matches,
                     "outcomes": list(totals.outcomes),
                     "fleet": state,
+                    "acting": self._acting(),
                 },
             ),
             self._recipe.checkpoint.keep,
@@ -210,78 +212,32 @@ class Training:
         totals.steps, totals.version = saved.steps, saved.version
         totals.seconds, totals.matches = saved.state["seconds"], saved.state["matches"]
         totals.outcomes.extend((score, total) for score, total in saved.state["outcomes"])
-        if self._recipe.mode == "serial":
-            self._state = checkpoint.unpack(saved.arrays, saved.state["fleet"])
+        state = checkpoint.unpack(saved.arrays, saved.state["fleet"])
+        if self._recipe.mode == "serial" and state is not None:
+            if saved.state["acting"] != self._acting():
+                raise CheckpointError(
+                    f"{where} holds matches in their middle, played with {saved.state['acting']}; with {self._acting()} they cannot go on. "
+                    "Leave those settings, or resume with mode=parallel, which starts new matches"
+                )
+            self._state = state
+
+    def _acting(self) -> dict[str, Any]:
+        """What the saved matches of serial mode depend on."""
+        description = self._plan.description
+        return {
+            "roles": description.roles,
+            "game": description.game,
+            "matches": description.matches,
+            "fragment": description.steps,
+            "frame_skip": description.frame_skip,
+            "batched": description.batched,
+        }
 
     def _interrupt(self) -> None:
         if self._stopped:
             raise KeyboardInterrupt
         self._stopped = True
         self._progress.note("stopping after this update, to save; once more stops at once")
-
-
-class Meter:
-    """Averages what the learner and the actors measured since the last line."""
-
-    def __init__(self, plan: Plan, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._actors = fleet.actors
-        self._start()
-
-    def add(self, batch: Batch, samples: int, values: dict[str, float]) -> None:
-        """Counts an update and what it reported; `time.*_s` are seconds, the rest is averaged."""
-        self._samples += samples
-        for name, value in values.items():
-            if name.startswith("time.") and name.endswith("_s"):
-                self._spend(name.removeprefix("time.").removesuffix("_s"), value)
-            else:
-                self._values.setdefault(name, []).append(value)
-        for name, seconds in batch.seconds.items():
-            self._acting[name] = self._acting.get(name, 0.0) + seconds
-
-    @contextmanager
-    def timing(self, name: str) -> Iterator[None]:
-        """Counts the block's seconds as `time/<name>`."""
-        start = time.perf_counter()
-        yield
-        self._spend(name, time.perf_counter() - start)
-
-    def take(self) -> dict[str, float]:
-        """The averages; starts anew."""
-        wall = time.perf_counter() - self._began
-        cpu = max(0.0, _cpu_s() - self._cpu_s) / (wall * (os.cpu_count() or 1))
-        line: dict[str, float] = {"rate_hz": self._samples / wall, "actors": self._actors, "cpu": cpu}
-        line |= {name.replace(".", "/"): float(np.mean(values)) for name, values in self._values.items()}
-        line["staleness"] = line.pop("staleness/mean", 0.0)
-        line |= {f"time/{name}": seconds / wall for name, seconds in self._spent.items()}
-        acting = sum(self._acting.values())
-        line |= {f"actor/{name.removesuffix('_s')}": seconds / acting for name, seconds in self._acting.items() if acting}
-        counts = self._fleet.statistics()
-        line |= {f"pool/{name}": float(getattr(counts, name)) for name in ("produced", "used", "stale", "lost", "waiting")}
-        self._start()
-        return line
-
-    def _spend(self, name: str, seconds: float) -> None:
-        self._spent[name] = self._spent.get(name, 0.0) + seconds
-
-    def _start(self) -> None:
-        self._began = time.perf_counter()
-        self._cpu_s = _cpu_s()
-        self._samples = 0
-        self._values: dict[str, list[float]] = {}
-        self._spent: dict[str, float] = {}
-        self._acting: dict[str, float] = {}
-
-
-def _cpu_s() -> float:
-    """CPU seconds of this process and its living children so far."""
-    this = psutil.Process()
-    seconds = 0.0
-    for process in (this, *this.children(recursive=True)):
-        with suppress(psutil.Error):
-            times = process.cpu_times()
-            seconds += times.user + times.system
-    return seconds
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Assembler:
         self._batch = empty_batch(layout, fragments)
         self._collect = collect
 
-    def get(self, timeout_s: float) -> Batch:
+    def get(self) -> Batch:
         """The next batch; the one before it is overwritten."""
         self._batch.clear()
         for index in range(self._fragments):
@@ -75,12 +75,6 @@ class Assembler:
             self._batch.fill(index, self._columns, filled)
             self._source.release(filled.slot)
         return self._batch
-
-    def recycle(self, batch: Batch) -> None:
-        """The learner is done with `batch`."""
-
-    def statistics(self) -> PoolStatistics:
-        return self._source.statistics()
 
 
 class Prefetcher:
@@ -129,7 +123,7 @@ class Prefetcher:
         self._dead.append(actor)
 
     def statistics(self) -> PoolStatistics:
-        """The pool's counts, as of the last fragment."""
+        """The pool's counts, as of the last whole batch."""
         return self._statistics
 
     def close(self) -> None:

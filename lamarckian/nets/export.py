@@ -10,6 +10,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from lamarckian.errors import RecipeError
 from lamarckian.nets.heads import GaussianHead
 from lamarckian.nets.policy import Outputs, Policy, example
 
@@ -87,6 +88,11 @@ def _restore(graph: onnx.GraphProto, policy: Policy) -> None:
     """Gives the initializers the parameters' names and values."""
     parameters = {f"policy.{name}": (name, parameter) for name, parameter in policy.named_parameters()}
     for initializer in graph.initializer:
+        if initializer.name not in parameters:
+            raise RecipeError(
+                f"the network has '{initializer.name.removeprefix('policy.')}', which is no parameter: it would not travel with versions. "
+                "Make it a parameter, or a constant of the code"
+            )
         name, parameter = parameters[initializer.name]
         initializer.CopyFrom(onnx.numpy_helper.from_array(parameter.detach().cpu().numpy(), name))
     for node in graph.node:

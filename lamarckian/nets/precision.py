@@ -51,6 +51,10 @@ class Precision:
         return {name: channels_last(x) if self.channels_last and x.ndim == 4 else x for name, x in inputs.items()}
 
 
+UNLIMITED_ROWS = 1 << 30
+"""A GPU works best on all samples at once."""
+
+
 def choose(policy: nn.Module, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto") -> Precision:
     """The fastest for `policy`; what is not "auto" is kept."""
     convolves = any(isinstance(module, nn.Conv2d) for module in policy.modules())
@@ -60,6 +64,8 @@ def choose(policy: nn.Module, role: Role, device: torch.device, dtype: Dtype = "
     if memory_format == "auto":
         memory_format = "channels_last" if convolves else "contiguous"
     chosen = getattr(torch, dtype)
+    if device.type == "cuda":
+        return Precision(chosen, memory_format == "channels_last", UNLIMITED_ROWS)
     rows = min(max(CACHE_BYTES // (_activations(policy, role, device) * chosen.itemsize), 1), ROWS)
     return Precision(chosen, memory_format == "channels_last", 1 << (rows.bit_length() - 1))
 

@@ -70,6 +70,10 @@ class Run:
             with writing(path):
                 write(path, content)
 
+    def keep_resume(self) -> None:
+        """What `resume` changed stays from now on: the training goes on by it."""
+        self._before = {}
+
     def close(self) -> None:
         """Lets other processes train here. Harmless when repeated."""
         if self._lock is not None:

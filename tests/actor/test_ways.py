@@ -20,6 +20,7 @@ from tests.actor.policies import linear
 TRACKED = {"left": {"agent": "learner"}, "right": {"agent": "tracker"}}
 BOTH = {"left": {"agent": "learner"}, "right": {"agent": "learner"}}
 MIRRORED = {"left": {"agent": "self"}, "right": {"agent": "learner"}}
+LEARNS = {"agent": "learner"}
 PONG = {"name": "pong", "rounds": 2, "rally_ticks": 200}
 
 
@@ -71,25 +72,43 @@ def test_same_fragments_by_both_ways(roles):
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
 @pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
-@pytest.mark.parametrize("game", [PONG, {**PONG, "period": {"right": 3}, "latency": {"left": 1}}], ids=["even", "uneven"])
-def test_goes_on_where_it_was_saved(roles, batched, game):
-    if batched and game is not PONG:
-        return
-    player, pool = actor(roles, batched, game)
-    player.start()
-    expected, _ = collect(player, pool, 8)
-    player.close()
+def test_goes_on_where_it_was_saved(roles, batched):
+    goes_on(roles, batched, PONG)
 
+
+@pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
+def test_goes_on_where_it_was_saved_at_different_rates(roles):
+    goes_on(roles, False, {**PONG, "period": {"right": 3}, "latency": {"left": 1}})
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
+def test_results_that_are_not_handed_on_yet_are_saved(batched):
+    """Matches of a few ticks: some end in every single step."""
+    goes_on(TRACKED, batched, {"name": "pong", "rounds": 1, "rally_ticks": 7})
+
+
+def test_goes_on_where_a_role_was_over_before_the_others():
+    goes_on({"first": LEARNS, "last": LEARNS}, False, {"name": "tests.actor.games:Melting"})
+
+
+def goes_on(roles, batched, game):
+    """Eight fragments in one go are the same as three, and five after saving and loading; for every way to part them."""
     player, pool = actor(roles, batched, game)
     player.start()
-    before, _ = collect(player, pool, 3)
-    arrays, form = pack(player.save())
+    expected, results = collect(player, pool, 8)
     player.close()
-    resumed, pool = actor(roles, batched, game)
-    resumed.load(unpack(arrays, json.loads(json.dumps(form))))
-    after, _ = collect(resumed, pool, 5)
-    resumed.close()
-    assert_same(expected, before + after)
+    for parted in (1, 2, 3, 6):
+        player, pool = actor(roles, batched, game)
+        player.start()
+        before, earlier = collect(player, pool, parted)
+        arrays, form = pack(player.save())
+        player.close()
+        resumed, pool = actor(roles, batched, game)
+        resumed.load(unpack(arrays, json.loads(json.dumps(form))))
+        after, later = collect(resumed, pool, 8 - parted)
+        resumed.close()
+        assert_same(expected, before + after)
+        assert results == earlier + later
 
 
 class Countdown:

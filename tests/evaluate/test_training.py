@@ -165,21 +165,23 @@ def test_numbers_that_are_not_finite_stop_the_run_and_are_named(fault, says, mod
 
 
 def test_a_diverged_update_keeps_the_last_good_checkpoint(faulty, tmp_path):
-    done = faulty(
-        None, "serial", "algorithm.learning_rate=1e30", "algorithm.max_gradient_norm=null", "checkpoint.every_updates=1", "stop.updates=50"
-    )
+    assert faulty(None, "serial", "stop.updates=2").returncode == 0
+    good = saved(tmp_path / "run")
+    bad = ["algorithm.learning_rate=1e30", "algorithm.max_gradient_norm=null", "stop.updates=50"]
+    done = run("resume", tmp_path / "run", *bad, "--quiet", cwd=ROOT)
     assert done.returncode == 1, done.stderr
-    assert "update " in done.stderr
+    assert "update 3: PPO" in done.stderr
+    assert f"the last good checkpoint is {tmp_path / 'run' / 'checkpoints' / str(good.steps)}" in done.stderr
     assert "Traceback" not in done.stderr
-    if checkpoint.saved(open_run(tmp_path / "run")):
-        assert "the last good checkpoint is" in done.stderr
-        assert all(np.isfinite(array).all() for array in saved(tmp_path / "run").policy.values())
+    assert_same(good, saved(tmp_path / "run"))
 
 
 def test_a_game_that_raises_says_where(faulty):
     done = faulty("exception", "parallel", "stop.updates=100000")
     assert done.returncode == 1
     assert "ZeroDivisionError: the game's own fault" in done.stderr
+    assert "games.py, line" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_checkpoint_that_does_not_fit_the_game_is_refused(faulty, tmp_path):
@@ -192,6 +194,9 @@ def test_a_checkpoint_that_does_not_fit_the_game_is_refused(faulty, tmp_path):
     done = run("resume", tmp_path / "run", "network.hidden=[32]", "--quiet", cwd=ROOT)
     assert done.returncode == 2
     assert "another network" in done.stderr
+    done = run("resume", tmp_path / "run", "actor.matches=16", "--quiet", cwd=ROOT)
+    assert done.returncode == 2
+    assert "'matches': 8" in done.stderr
 
 
 def test_an_easy_game_is_learned_and_evaluated(faulty, tmp_path):

@@ -38,10 +38,10 @@ def test_serial_batches_ask_for_what_they_need():
     pool = LocalPool(LAYOUT, 3)
     made = iter(range(1, 100))
     batches = Assembler(pool, LAYOUT, 2, lambda: submit(pool, next(made)))
-    assert_holds(batches.get(0.0), [1, 2])
-    assert_holds(batches.get(0.0), [3, 4])
-    assert batches.statistics().used == 4
-    assert batches.statistics().free == 3
+    assert_holds(batches.get(), [1, 2])
+    assert_holds(batches.get(), [3, 4])
+    assert pool.statistics().used == 4
+    assert pool.statistics().free == 3
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_slots_of_the_next_batch_wait_for_the_learner(pool, batches):
     time.sleep(0.1)
     assert pool.statistics().held == 2
     batches.recycle(batch)
-    wait_for(lambda: pool.statistics().free == 4, 5, "free slots")
     assert_holds(batches.get(5.0), [3, 4])
+    wait_for(lambda: pool.statistics().free == 4, 5, "free slots")
 
 
 def test_a_fault_of_the_thread_reaches_the_learner(pool, batches):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+import gymnasium
 import numpy as np
 
-from lamarckian.errors import ContractError
+from lamarckian.errors import ContractError, GameError
 from lamarckian.mdp.interface import NO_MASKS, Action, Controller, Observation, Result, Step
 from lamarckian.mdp.loop import Handoff
 from lamarckian.mdp.spaces import Role
@@ -103,7 +104,10 @@ class SoloMatch:
 
     def render(self) -> np.ndarray:
         """The match as it stands, RGB uint8 `[height, width, 3]`."""
-        return self._env.render()
+        try:
+            return self._env.render()
+        except (ImportError, gymnasium.error.Error) as error:
+            raise GameError(f"this game cannot be drawn: {error}") from error
 
     def close(self) -> None:
         if self._release is not None:
