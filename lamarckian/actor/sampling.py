@@ -14,7 +14,7 @@ from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp.spaces import Continuous, Discrete, Head, Role
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-_FARTHEST = np.float32(np.arctanh(1.0 - 1e-6))
+_EDGE = np.float32(1e-6)
 _EMPTY_MASK, _NOT_FINITE = -1, -2
 
 
@@ -80,11 +80,13 @@ class Sampler:
         slope: np.ndarray | float = 0.0
         if name in self._squashed:
             low, high = self._bounds[name]
-            raw = np.clip(action, -_FARTHEST, _FARTHEST)  # where the learner still tells actions apart
-            noise = (raw - mean) * np.exp(-log_std)
-            action = (0.5 * (low + high) + 0.5 * (high - low) * np.tanh(raw)).astype(np.float32)
+            center, reach = (high + low) / 2, (high - low) / 2
+            action = center + reach * np.clip(np.tanh(action), _EDGE - 1, 1 - _EDGE)
+            # From the action as it is recorded, as the learner does: near the bounds rounding tells them apart.
+            u = np.arctanh(np.clip((action - center) / reach, _EDGE - 1, 1 - _EDGE))
+            noise = (u - mean) * np.exp(-log_std)
             # log(1 - tanh²(u)) = 2 (log 2 - u - softplus(-2u)), which does not cancel for large |u|.
-            slope = 2.0 * (np.float32(np.log(2.0)) - raw - np.logaddexp(np.float32(0.0), -2.0 * raw)) + np.log(0.5 * (high - low))
+            slope = 2.0 * (np.float32(np.log(2.0)) - u - np.logaddexp(np.float32(0.0), -2.0 * u)) + np.log(reach)
         log_prob = (-0.5 * noise * noise - log_std - np.float32(0.5 * _LOG_2PI) - slope).sum(axis=axes)
         if not np.isfinite(log_prob).all():
             raise NumericsError(f"the policy's mean or deviation of head '{name}' is not finite; the parameters have diverged")

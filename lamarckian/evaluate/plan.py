@@ -16,7 +16,7 @@ from lamarckian.learner.learner import cores
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest
-from lamarckian.nets.policy import parameter_count
+from lamarckian.nets.policy import build, parameter_count
 from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
@@ -88,9 +88,7 @@ def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) ->
 
 def build_policy(recipe: Recipe, role: Role) -> Any:
     """The recipe's network for `role`, freshly initialised."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        return plugins.build("network", recipe.network, role)
+    return build(lambda role: plugins.build("network", recipe.network, role), role, recipe.seed)
 
 
 def export(policy: Any) -> Model:

@@ -2,7 +2,7 @@
 
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.heads import Categorical, Evaluation, Gaussian, evaluate, mode, sample
-from lamarckian.nets.parameters import Entry, FlatParameters, flatten, manifest, unflatten
+from lamarckian.nets.parameters import Entry, FlatParameters, flatten, manifest
 from lamarckian.nets.policy import Outputs, Policy, build, example, parameter_count, summary
 from lamarckian.nets.precision import Precision, choose, keep_pages
 
@@ -27,5 +27,4 @@ __all__ = [
     "parameter_count",
     "sample",
     "summary",
-    "unflatten",
 ]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
-
-from lamarckian.errors import CheckpointError
 
 
 class Entry(NamedTuple):
@@ -33,18 +30,6 @@ def flatten(policy: nn.Module) -> np.ndarray:
     """A copy of the parameters, float32, as `manifest` lays them out."""
     with torch.no_grad():
         return torch.cat([parameter.reshape(-1).cpu() for parameter in policy.parameters()]).numpy()
-
-
-def unflatten(policy: nn.Module, flat: np.ndarray) -> None:
-    """Copies `flat` into the parameters of `policy`. Raises `CheckpointError` if it has not their number of entries."""
-    entries = manifest(policy)
-    expected = entries[-1].offset + math.prod(entries[-1].shape)
-    if flat.shape != (expected,):
-        raise CheckpointError(f"the network has {expected} parameters; an array of shape {flat.shape} does not fit")
-    source = torch.from_numpy(np.ascontiguousarray(flat, np.float32))
-    with torch.no_grad():
-        for entry, parameter in zip(entries, policy.parameters(), strict=True):
-            parameter.copy_(source[entry.offset : entry.offset + parameter.numel()].view(entry.shape))
 
 
 class FlatParameters:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamarckian.actor.inference import Inference
 from lamarckian.actor.sampling import Sampler
 from lamarckian.errors import ContractError, NumericsError
+from lamarckian.evaluate.plan import export
 from lamarckian.mdp import Continuous, Discrete, Role, Vector
+from lamarckian.nets import Policy, evaluate
 
 
 def role(**heads) -> Role:
@@ -81,3 +85,43 @@ def test_gaussian_moments_and_density():
     np.testing.assert_allclose(log_probs["a"], (-0.5 * z**2 - np.log(0.5) - 0.5 * np.log(2 * np.pi)).sum(1), rtol=1e-4)
     greedy, _ = Sampler(heads, greedy=True)(outputs, {}, np.random.default_rng(0))
     np.testing.assert_array_equal(greedy["a"], outputs["head.a.mean"])
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+@pytest.mark.parametrize("greedy", [False, True])
+def test_log_probabilities_are_those_the_learner_computes(squashed, greedy):
+    heads = {
+        "button": Discrete(3, masked=True),
+        "target": Discrete(4, masked=True, given="button", active=(True, False, True)),
+        "power": Continuous(-2.0, 4.0, (2,), given="target", active=(True, True, True, False)),
+        "free": Continuous(-1.0, 1.0, (1,)),
+    }
+    seat = Role({"x": Vector(5)}, heads)
+    generator = np.random.default_rng(0)
+    policy = build_policy(seat, squashed)
+    inputs = {"x": generator.normal(size=(256, 5)).astype(np.float32)}
+    legal = {"button": generator.random((256, 3)) < 0.6, "target": generator.random((256, 3, 4)) < 0.6}
+    for mask in legal.values():
+        mask[..., 0] |= ~mask.any(axis=-1)
+    inference = Inference(export(policy))
+    actions, log_probs = Sampler(seat, inference.squashed, greedy)(inference(inputs), legal, generator)
+    with torch.no_grad():
+        outputs = policy({"x": torch.from_numpy(inputs["x"])})
+        found = evaluate(
+            seat,
+            policy.heads,
+            outputs.heads,
+            {name: torch.from_numpy(action) for name, action in actions.items()},
+            {name: torch.from_numpy(mask) for name, mask in legal.items()},
+        )
+    for name in heads:
+        np.testing.assert_allclose(log_probs[name], found[name].log_prob.numpy(), rtol=2e-3, atol=2e-3, err_msg=name)
+        if found[name].active is not None:
+            assert 0 < found[name].active.float().mean() < 1
+    assert (np.abs(actions["power"] - 1) <= 3).all() or not squashed
+
+
+def build_policy(seat: Role, squashed: bool) -> Policy:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Policy(seat, hidden=(16,), policy_gain=1.0, log_std="network", squashed=squashed)

@@ -1,22 +1,14 @@
 """Parameters as one flat vector."""
 
 import numpy as np
-import pytest
 import torch
 
-from lamarckian.errors import CheckpointError
-from lamarckian.nets import FlatParameters, Policy, build, flatten, manifest, parameter_count, unflatten
+from lamarckian.nets import FlatParameters, Policy, build, flatten, manifest, parameter_count
 from tests.nets.roles import SMALL, draw, role
 
 
 def policy(seed: int = 0) -> Policy:
     return build(Policy, role("fusion"), seed, **SMALL)
-
-
-def test_flatten_and_back():
-    a, b = policy(1), policy(2)
-    unflatten(b, flatten(a))
-    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
 def test_the_manifest_says_where_each_parameter_lies():
@@ -29,25 +21,6 @@ def test_the_manifest_says_where_each_parameter_lies():
     assert not named
 
 
-def test_a_vector_of_another_size_is_refused():
-    with pytest.raises(CheckpointError, match="does not fit"):
-        unflatten(policy(), np.zeros(3, np.float32))
-
-
-def test_rebound_parameters_are_views_and_compute_the_same():
-    net, inputs = policy(), draw(role("fusion"), 3)
-    before = net(inputs).value
-    flat = FlatParameters(net)
-    torch.testing.assert_close(net(inputs).value, before)
-    np.testing.assert_array_equal(flat.array(), flatten(net))
-    with torch.no_grad():
-        net.critic.bias.fill_(7)
-    assert (flat.array() == 7).sum() == 1
-    unflatten(net, np.zeros_like(flat.array()))
-    assert not flat.array().any()
-
-
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_gradients_are_views_of_the_flat_gradient(layout):
     net, plain, inputs = policy(), policy(), draw(role("fusion"), 3)
     inputs["camera"] = inputs["camera"].contiguous(memory_format=layout)

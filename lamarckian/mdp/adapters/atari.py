@@ -148,8 +148,8 @@ class Console:
         max_frames: int,
     ) -> None:
         self._rom = str(roms.get_rom_path(game))
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # before there is one, or it greets
         self._ale = ale = ale_py.ALEInterface()
-        ale.setLoggerMode(ale_py.LoggerMode.Error)
         ale.setFloat("repeat_action_probability", repeat_action_probability)
         self._load(0)
         self.actions = ale.getLegalActionSet() if full_action_space else ale.getMinimalActionSet()
