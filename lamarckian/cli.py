@@ -169,6 +169,7 @@ def schema() -> None:
 
 def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) -> None:
     from lamarckian.evaluate.training import train as learn
+    from lamarckian.record.checkpoint import saved
     from lamarckian.record.progress import Progress
 
     with Progress(str(run.folder), recipe.stop, quiet) as progress:
@@ -176,7 +177,8 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
         try:
             summary = learn(recipe, run, progress, resumed)
         except KeyboardInterrupt:
-            print(f"stopped without saving; to go on from the last checkpoint: lamarckian resume {run.folder}", file=sys.stderr)
+            hint = f"to go on from the last checkpoint: lamarckian resume {run.folder}" if saved(run) else "there is no checkpoint yet"
+            print(f"stopped without saving; {hint}", file=sys.stderr)
             raise typer.Exit(1) from None
     made = _illustrate(run, video and not summary.interrupted, quiet)
     _print_table(

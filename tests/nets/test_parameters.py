@@ -1,6 +1,7 @@
 """Parameters as one flat vector."""
 
 import numpy as np
+import pytest
 import torch
 
 from lamarckian.nets import FlatParameters, Policy, build, flatten, manifest, parameter_count
@@ -21,6 +22,18 @@ def test_the_manifest_says_where_each_parameter_lies():
     assert not named
 
 
+def test_rebound_parameters_are_views_and_compute_the_same():
+    net, inputs = policy(), draw(role("fusion"), 3)
+    before = net(inputs).value
+    flat = FlatParameters(net)
+    torch.testing.assert_close(net(inputs).value, before)
+    np.testing.assert_array_equal(flat.array(), flatten(net))
+    with torch.no_grad():
+        net.critic.bias.fill_(7)
+    assert (flat.array() == 7).sum() == 1
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_gradients_are_views_of_the_flat_gradient(layout):
     net, plain, inputs = policy(), policy(), draw(role("fusion"), 3)
     inputs["camera"] = inputs["camera"].contiguous(memory_format=layout)
