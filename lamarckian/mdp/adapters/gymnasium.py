@@ -156,7 +156,8 @@ def _make(id: Any, kwargs: dict[str, Any], max_episode_steps: int | None, **more
     try:
         factory = id if callable(id) else _factory(id)
         if factory is None:
-            return gymnasium.make(id, max_episode_steps, disable_env_checker=True, **kwargs, **more)
+            spec = replace(gymnasium.spec(id), order_enforce=False)  # a controller keeps the order by itself
+            return gymnasium.make(spec, max_episode_steps, disable_env_checker=True, **kwargs, **more)
         env = factory(**kwargs, **more)
         return env if max_episode_steps is None else gymnasium.wrappers.TimeLimit(env, max_episode_steps)
     except gymnasium.error.UnregisteredEnv as error:
