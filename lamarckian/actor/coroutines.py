@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from lamarckian.seeding import agent_seed, match_seed
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 by_index = attrgetter("index")
+by_lane = itemgetter(0)
 
 
 class Lane:
@@ -262,19 +263,21 @@ class CoroutineRollout:
         told = self._told
         if not told:
             return []
-        told.sort(key=lambda entry: entry[0])
+        told.sort(key=by_lane)
         lanes = np.array([lane for lane, _ in told])
         steps = [step for _, step in told]
-        reward = np.array([step.reward for step in steps], np.float64).astype(np.float32)
+        reward = np.array([step.reward for step in steps], np.float32)
         terminated = np.array([step.terminated for step in steps])
         truncated = np.array([step.truncated for step in steps])
-        self._recorder.outcome(lanes, reward, terminated, truncated, np.array([step.missed for step in steps]))
+        missed = [step.missed for step in steps]
+        self._recorder.outcome(lanes, reward, terminated, truncated, np.array(missed) if any(missed) else 0)
         self.tally.steps(lanes, reward)
         ended = terminated | truncated
+        finals = []
         if ended.any():
             for lane in lanes[ended].tolist():
                 self.tally.end(lane, self._lanes[lane].result)
-        finals = [(lane, step.observation) for lane, step in told if step.truncated and not step.terminated]
+            finals = [(lane, step.observation) for lane, step in told if step.truncated and not step.terminated]
         told.clear()
         return finals
 

@@ -44,7 +44,10 @@ class Recorder:
         self.stage["truncated"][at] = truncated
         self.stage["bootstrap"][at] = 0.0
         self.stage["missed"][at] = missed
-        self.cursor[lanes] += 1
+        if len(lanes) == len(self.cursor):
+            self.cursor += 1
+        else:
+            self.cursor[lanes] += 1
 
     def bootstrap(self, lanes: np.ndarray, value: np.ndarray) -> None:
         """Records the value `[K, R]` of the final observation of lanes whose last outcome was a truncation."""
@@ -60,8 +63,7 @@ class Recorder:
         version: int,
     ) -> None:
         """Records what `version` decided for each of `lanes`, int `[K]`: the first K rows of every array."""
-        done = self.cursor[lanes] == self._steps
-        if done.any():
+        if (self.cursor == self._steps).any() and (done := self.cursor[lanes] == self._steps).any():
             rows = np.nonzero(done)[0]
             at = self._at(lanes[rows])
             self._observe(at, rows, inputs, legal, decision.value)
@@ -85,7 +87,7 @@ class Recorder:
         self.stage["value"][at] = value[rows]
 
     def _at(self, lanes: np.ndarray) -> tuple:
-        rows = self.cursor[lanes]
-        if len(lanes) == len(self.cursor) and (rows == rows[0]).all():
-            return (int(rows[0]),)  # lanes come in order, so a whole row is written at once
-        return rows, lanes
+        cursor = self.cursor
+        if len(lanes) == len(cursor) and (cursor == cursor[0]).all():
+            return (int(cursor[0]),)  # lanes come in order, so a whole row is written at once
+        return cursor[lanes], lanes

@@ -31,8 +31,12 @@ class Tally:
 
     def steps(self, lanes: np.ndarray, reward: np.ndarray) -> None:
         """Counts one step of each of `lanes`, with its rewards `[K, R]`."""
-        self._length[lanes] += 1
-        self._returns[lanes] += reward
+        if len(lanes) == len(self._length):  # every lane, in order
+            self._length += 1
+            self._returns += reward
+        else:
+            self._length[lanes] += 1
+            self._returns[lanes] += reward
 
     def end(self, lane: int, result: Result | None) -> None:
         """Counts the match that has just ended on `lane`."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import TimeLimit
 
 from lamarckian.errors import ContractError, GameError
 from lamarckian.mdp.interface import NO_MASKS, Action, Controller, Observation, Result, Step
@@ -40,7 +41,7 @@ def env_seed(seed: int) -> int:
 class Player:
     """The controller of the only role. `step` steps the environment at once, and never suspends."""
 
-    __slots__ = ("_act", "_legal", "_over", "_reset", "_return", "_see", "_step", "role")
+    __slots__ = ("_act", "_left", "_legal", "_over", "_reset", "_return", "_see", "_step", "role")
 
     def __init__(self, env: Environment, role: Role, see: See, act: Act, legal: Legal | None, seed: int) -> None:
         self.role = role
@@ -48,7 +49,9 @@ class Player:
         self._act = act
         self._legal = legal
         self._reset: Callable[[], Any] = lambda: env.reset(seed=seed)
-        self._step: Callable[[Any], Any] = env.step
+        limited = isinstance(env, TimeLimit)  # its steps are counted here, at a tenth of what the wrapper costs
+        self._left = env._max_episode_steps if limited else -1  # type: ignore[attr-defined]
+        self._step: Callable[[Any], Any] = env.env.step if limited else env.step  # type: ignore[attr-defined]
         self._over: Handoff[None] = Handoff()
         self._return = 0.0
 
@@ -58,6 +61,9 @@ class Player:
 
     async def step(self, action: Action) -> Step:
         observation, reward, terminated, truncated, info = self._step(self._act(action))
+        self._left -= 1
+        if not self._left:
+            truncated = True
         reward = float(reward)
         self._return += reward
         if terminated or truncated:
