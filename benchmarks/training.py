@@ -19,10 +19,12 @@ from peers.run import PEERS, measure
 
 COMMON = ["algorithm.epochs=1", "algorithm.minibatches=1", "algorithm.learning_rate=3e-4", "record.every_s=1", "checkpoint.every_s=60"]
 FREE = ["stop.steps=null", "stop.score=null"]
+SMALL = "network.hidden=[256,128] network.critic=shared learner.batch=8192"
 TASKS = {
-    "pendulum": "pendulum/ppo network.hidden=[256,128] network.critic=shared actor.count=2 actor.matches=64 actor.fragment=64 learner.batch=8192",
-    "atari-pong": "atari-pong/ppo game.repeat_action_probability=0.25 network.convolutions=halving actor.matches=8 actor.fragment=64 learner.batch=1024",
-    "pong": "pong/ppo network.hidden=[256,128] network.critic=shared actor.matches=128 actor.fragment=32 learner.batch=8192",
+    "pendulum": f"pendulum/ppo {SMALL} actor.count=2 actor.matches=64 actor.fragment=64",
+    "atari-pong": "atari-pong/ppo game.repeat_action_probability=0.25 network.convolutions=halving "
+    "actor.matches=8 actor.fragment=64 learner.batch=1024",
+    "pong": f"pong/ppo {SMALL} actor.matches=128 actor.fragment=32",
 }
 SHARES = {
     "learner": ("time/wait", "time/forward", "time/backward", "time/step", "time/publish"),
