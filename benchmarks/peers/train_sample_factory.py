@@ -22,7 +22,7 @@ from sample_factory.utils.utils import log
 # What was fastest on two cores; `--set KEY=JSON` tries another.
 OWN = {
     "pendulum": {"serial_mode": False, "async_rl": True, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 2},
-    "atari-pong": {"serial_mode": False, "async_rl": True, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 2},
+    "atari-pong": {"serial_mode": True, "async_rl": False, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 1},
 }
 
 

@@ -66,8 +66,12 @@ class Layout:
         return views
 
     def empty(self) -> dict[str, np.ndarray]:
-        """A fragment in memory of its own, filled with `fill_unwritten`."""
-        views = self.views(bytearray(self.size_bytes))
+        """A fragment in memory of its own, filled with `fill_unwritten`.
+
+        It is aligned as shared blocks are: sums may differ in their last bit by where an array begins.
+        """
+        block = np.zeros(self.size_bytes + ALIGNMENT_BYTES, np.uint8)
+        views = self.views(block[-block.ctypes.data % ALIGNMENT_BYTES :])
         fill_unwritten(views)
         return views
 
