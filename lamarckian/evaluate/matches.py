@@ -162,5 +162,8 @@ def _seat(run: Run, against: str | None) -> Recipe:
 
 
 def _opponents(recipe: Recipe) -> str:
-    others = [" ".join(map(str, player.model_dump().values())) for player in recipe.roles.values() if player.agent != "learner"]
-    return ", ".join(others) or "nobody"
+    others = [player for player in recipe.roles.values() if player.agent != "learner"]
+    return (
+        ", ".join(" ".join([player.agent, *(f"{name}={value}" for name, value in player.settings.items())]) for player in others)
+        or "nobody"
+    )
