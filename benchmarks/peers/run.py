@@ -11,8 +11,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PEERS = ("rllib", "stable_baselines3", "sample_factory")
 TASKS = ("pendulum", "atari-pong")
-# How many threads torch uses, each script sets itself. A thread that waits sleeps: spinning gains nothing on idle cores,
-# and where another process runs beside, it makes two threads many times slower than one.
+# How many threads torch uses, each script sets itself. A thread that waits sleeps: where another process runs beside,
+# spinning makes two threads many times slower than one.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
