@@ -9,13 +9,13 @@ tracker against itself.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
+from figures import figure
 
 from lamarckian.games.pong import Pong
 from lamarckian.games.pong.table import Table
@@ -86,9 +86,8 @@ def score(name: str, seed: int, matches: int = 1000) -> float:
 
 def report(name: str, unit: str, reference: str, runs: int, value: Callable[[int], float], compared: Callable[[int], float]) -> None:
     pairs = [(value(run), compared(run)) for run in range(runs)]
-    middle, reference_value = (statistics.median(side) for side in zip(*pairs, strict=True))
-    line = {"name": name, "value": middle, "unit": unit, "reference": reference, "reference_value": reference_value}
-    print(json.dumps(line | {"ratio": middle / reference_value, "runs": runs}), flush=True)
+    values, references = (list(side) for side in zip(*pairs, strict=True))
+    figure(name, values, unit, reference, references, digits=4)
 
 
 def main(runs: int) -> None:

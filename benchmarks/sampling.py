@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 from figures import figure
 
+from lamarckian import plugins
 from lamarckian.actor.actor import Actor
 from lamarckian.actor.process import build_actor, build_mdp, fragment_layout
 from lamarckian.data.pool import LocalPool
@@ -51,7 +52,7 @@ class Ours:
         recipe = load(
             "pendulum/ppo", ["network.hidden=[256,128]", f"actor.matches={MATCHES}", f"actor.fragment={STEPS}", "learner.batch=4096"]
         )
-        description = describe(recipe, build_game(recipe), None, MATCHES, 0)  # type: ignore[arg-type]
+        description = describe(recipe, plugins.build("game", recipe.game), None, MATCHES, 0)  # type: ignore[arg-type]
         mdp = build_mdp(description)
         policy = build_policy(recipe, mdp.roles["player"])
         description.model = export(policy)
@@ -73,12 +74,6 @@ class Ours:
     def shares(self) -> dict[str, float]:
         _, seconds = self.actor.rollout.tally.take()
         return {name.removesuffix("_s"): spent / sum(seconds.values()) for name, spent in seconds.items()}
-
-
-def build_game(recipe):  # type: ignore[no-untyped-def]
-    from lamarckian import plugins
-
-    return plugins.build("game", recipe.game)
 
 
 def main() -> None:

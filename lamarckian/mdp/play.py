@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamarckian.mdp.interface import Agent, Controller, Recorder, Result
+from lamarckian.mdp.interface import Agent, Controller, Recorder, Result, Step
 
 
 async def train(controller: Controller, agent: Agent, recorder: Recorder) -> Result:
@@ -21,12 +21,13 @@ async def train(controller: Controller, agent: Agent, recorder: Recorder) -> Res
 
 async def spar(controller: Controller, agent: Agent) -> Result:
     """Plays one match with `agent`; records nothing."""
-    try:
-        observation = await controller.reset()
-        while True:
-            step = await controller.step(await agent.act(observation))
-            if step.terminated or step.truncated:
-                return controller.result()
-            observation = step.observation
-    finally:
-        controller.leave()
+    return await train(controller, agent, _NOBODY)
+
+
+class _Nobody:
+    """Takes no notice."""
+
+    def record(self, step: Step) -> None: ...
+
+
+_NOBODY = _Nobody()

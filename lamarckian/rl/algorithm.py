@@ -15,7 +15,7 @@ class Algorithm(Protocol):
     """Turns fragments into the next version of a policy. Knows nothing of processes, files or games.
 
     A class of this kind has its settings' model at `Settings`, and is made by
-    `Class(policy, role, settings, device=…, dtype=…, memory_format=…, seed=…)`.
+    `Class(policy, role, settings, device=…, dtype=…, seed=…)`.
     """
 
     @property
