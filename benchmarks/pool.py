@@ -9,14 +9,13 @@ And a version of a million parameters: published, compared with a plain copy of 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import zmq
+from figures import figure
 
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.fragment import Field, Layout
@@ -113,12 +112,6 @@ def milliseconds(work: Callable[[int], None], repeats: int = 50) -> float:
     return (time.perf_counter() - start) / repeats * 1e3
 
 
-def report(name: str, unit: str, values: list[float], reference: str, reference_values: list[float]) -> None:
-    value, other = statistics.median(values), statistics.median(reference_values)
-    figure = {"name": name, "value": round(value, 4), "unit": unit, "reference": reference, "reference_value": round(other, 4)}
-    print(json.dumps(figure | {"ratio": round(value / other, 3), "runs": len(values)}), flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
@@ -127,7 +120,8 @@ def main() -> None:
         for size in ROWS:
             pairs = [(through_pool(size, cluster), through_socket(size, cluster)) for _ in range(runs)]
             kibibytes = layout(size).size_bytes >> 10
-            report(f"pool_{kibibytes}_KiB", "GB/s", [a for a, _ in pairs], "ZeroMQ PUSH/PULL over ipc", [b for _, b in pairs])
+            ours, sockets = (list(side) for side in zip(*pairs, strict=True))
+            figure(f"pool_{kibibytes}_KiB", ours, "GB/s", "ZeroMQ PUSH/PULL over ipc", sockets, digits=4)
     flat, into = np.ones(PARAMETERS, np.float32), np.zeros(PARAMETERS, np.float32)
     published, copied = [], []
     for _ in range(runs):
@@ -137,7 +131,7 @@ def main() -> None:
         published.append(milliseconds(lambda number, board=board: board.publish(number + 2, flat)))
         copied.append(milliseconds(lambda _: np.copyto(into, flat)))
         board.close()
-    report("publish_1M_parameters", "ms", published, "numpy copy", copied)
+    figure("publish_1M_parameters", published, "ms", "numpy copy", copied, digits=4)
 
 
 if __name__ == "__main__":
