@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -44,9 +45,29 @@ def test_serial_batches_ask_for_what_they_need():
     assert pool.statistics().free == 3
 
 
+class SharedPool:
+    """A pool that the test may use too, while the prefetcher's thread owns it."""
+
+    def __init__(self) -> None:
+        self._pool = LocalPool(LAYOUT, 4)
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name):
+        def locked(*arguments):
+            with self._lock:
+                return getattr(self._pool, name)(*arguments)
+
+        return locked
+
+    def get(self, timeout_s: float):
+        time.sleep(0.001)
+        with self._lock:
+            return self._pool.get(timeout_s)
+
+
 @pytest.fixture
 def pool():
-    return LocalPool(LAYOUT, 4)
+    return SharedPool()
 
 
 @pytest.fixture
