@@ -27,6 +27,10 @@ class ContractError(LamarckianError):
     """A game broke the contract of `lamarckian.mdp` while it ran."""
 
 
+class EvaluationError(LamarckianError):
+    """An evaluator broke its contract: it returned something of the wrong shape, or failed where failures are not allowed."""
+
+
 class CheckpointError(MisuseError):
     """A checkpoint is unreadable, truncated, foreign, or does not fit the game."""
 

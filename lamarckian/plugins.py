@@ -33,11 +33,12 @@ Model = TypeVar("Model", bound=BaseModel)
 class Kind:
     """A kind of plug-in.
 
-    group: its entry-point group. built_in: name → `module:Class`.
+    key: of its section in a recipe. group: its entry-point group. built_in: name → `module:Class`.
     given: what the platform passes to the constructor besides the settings: first the arguments by position, then those
         by keyword (with a `=` after the name).
     """
 
+    key: str
     group: str
     built_in: Mapping[str, str]
     given: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class Kind:
 
 KINDS = {
     "game": Kind(
+        "game",
         "lamarckian.games",
         {
             "pong": "lamarckian.games.pong:Pong",
@@ -53,8 +55,47 @@ KINDS = {
             "pettingzoo": "lamarckian.mdp.adapters.pettingzoo:PettingZoo",
         },
     ),
-    "network": Kind("lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, ("role",)),
-    "algorithm": Kind("lamarckian.algorithms", {"ppo": "lamarckian.rl.ppo:PPO"}, ("policy", "role", "device=", "dtype=", "seed=")),
+    "network": Kind("network", "lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, ("role",)),
+    "algorithm": Kind(
+        "algorithm", "lamarckian.algorithms", {"ppo": "lamarckian.rl.ppo:PPO"}, ("policy", "role", "device=", "dtype=", "seed=")
+    ),
+    "problem": Kind(
+        "problem",
+        "lamarckian.problems",
+        {
+            **{f"zdt{number}": f"lamarckian.ec.problems:ZDT{number}" for number in range(1, 7)},
+            **{f"dtlz{number}": f"lamarckian.ec.problems:DTLZ{number}" for number in range(1, 8)},
+            **{
+                name.lower(): f"lamarckian.ec.problems:{name}"
+                for name in (
+                    "Sphere",
+                    "Ellipsoid",
+                    "Rosenbrock",
+                    "Rastrigin",
+                    "Ackley",
+                    "Griewank",
+                    "Shubert",
+                    "Knapsack",
+                    "TSP",
+                )
+            },
+            "command": "lamarckian.evaluate.evaluator:Command",
+            "folder": "lamarckian.evaluate.evaluator:Folder",
+        },
+    ),
+    "evolution": Kind(
+        "algorithm",
+        "lamarckian.evolution",
+        {
+            "ga": "lamarckian.ec.ga:GA",
+            "nsga2": "lamarckian.ec.nsga2:NSGA2",
+            "openai-es": "lamarckian.ec.es:OpenAIES",
+            "cmaes": "lamarckian.ec.cmaes:CMAES",
+            "sep-cmaes": "lamarckian.ec.sep_cmaes:SepCMAES",
+            "pso": "lamarckian.ec.pso:PSO",
+            "cso": "lamarckian.ec.cso:CSO",
+        },
+    ),
 }
 EXTRAS = {"ale_py": "atari", "pettingzoo": "pettingzoo", "ray": "cluster"}
 
@@ -83,12 +124,13 @@ def plugin(kind: str, name: str) -> type:
 
     Raises RecipeError where there is no such thing, GameError where it needs an extra that is not installed.
     """
+    key = f"{KINDS[kind].key}.name"
     if ":" in name:
-        return import_class(name, f"{kind}.name")
+        return import_class(name, key)
     known = names(kind)
     if name not in known:
-        raise RecipeError(f"{kind}.name: {unknown(name, known, f'{kind}s')}, or module:Class")
-    return import_class(known[name], f"{kind}.name")
+        raise RecipeError(f"{key}: {unknown(name, known, f'{KINDS[kind].key}s')}, or module:Class")
+    return import_class(known[name], key)
 
 
 def import_class(target: str, key: str) -> type:
@@ -164,7 +206,7 @@ def build(kind: str, section: Section, *args: Any, **kwargs: Any) -> Any:
 
     Raises RecipeError where the settings do not fit, GameError where an extra is missing.
     """
-    return construct(plugin(kind, section.name), section.settings, kind, *args, given=KINDS[kind].given, **kwargs)
+    return construct(plugin(kind, section.name), section.settings, KINDS[kind].key, *args, given=KINDS[kind].given, **kwargs)
 
 
 def construct(cls: type, settings: Mapping[str, Any], key: str, *args: Any, given: Sequence[str] = (), **kwargs: Any) -> Any:

@@ -360,7 +360,8 @@ def test_every_built_in_recipe_resolves(name):
 
 
 def test_the_schema_covers_plug_ins_by_name():
-    game = schema()["properties"]["game"]["oneOf"]
+    training, _ = schema()["oneOf"]
+    game = training["properties"]["game"]["oneOf"]
     [pong] = [choice for choice in game if choice["title"] == "pong"]
     assert pong["properties"]["name"] == {"const": "pong"}
     assert pong["properties"]["rounds"]["minimum"] == 1

@@ -21,10 +21,13 @@ import psutil
 
 import lamarckian
 from lamarckian.errors import RunFolderError
-from lamarckian.recipe import Recipe, load
+from lamarckian.recipe import AnyRecipe, Recipe, load, load_any
 
 PACKAGES = ("lamarckian", "numpy", "torch", "onnxruntime", "gymnasium", "ale-py", "pettingzoo", "numba", "pyzmq", "ray")
-WRITTEN = ("recipe.yaml", "versions.json", "metrics.jsonl", "checkpoints", "curve.png", "match.gif", "report.html")
+WRITTEN = (
+    "recipe.yaml", "versions.json", "metrics.jsonl", "checkpoints", "curve.png", "match.gif", "report.html",
+    "front.csv", "front.json", "front.png",
+)  # fmt: skip
 LOCK = ".lock"
 
 
@@ -61,7 +64,7 @@ class Run:
         return self.folder / "match.gif"
 
     def recipe(self, overrides: tuple[str, ...] | list[str] = ()) -> Recipe:
-        """The run's recipe. Raises RecipeError where it no longer holds, say after a change of a plug-in."""
+        """The recipe of a run of training. Raises RecipeError where it no longer holds, say after a change of a plug-in."""
         return load(self.recipe_path, overrides)
 
     def undo_resume(self) -> None:
@@ -87,7 +90,7 @@ class Run:
         self.close()
 
 
-def create(folder: str | Path, recipe: Recipe, overwrite: bool = False) -> Run:
+def create(folder: str | Path, recipe: AnyRecipe, overwrite: bool = False) -> Run:
     """Starts a run in `folder`, locked for this process.
 
     Raises RunFolderError where the folder holds something (a run that was refused before its first update gives way, any
@@ -111,7 +114,7 @@ def create(folder: str | Path, recipe: Recipe, overwrite: bool = False) -> Run:
     return run
 
 
-def resume(folder: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> tuple[Run, Recipe]:
+def resume(folder: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> tuple[Run, AnyRecipe]:
     """Opens a run to train on, locked for this process; changed settings are written back to its recipe.
 
     Raises RunFolderError where there is no run, another process trains in it, or it cannot be written to; RecipeError
@@ -120,7 +123,7 @@ def resume(folder: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> t
     folder = open_run(folder).folder
     run = Run(folder, _lock(folder))
     try:
-        recipe = run.recipe(overrides)
+        recipe = load_any(run.recipe_path, overrides)
         run._before = {path: path.read_text() for path in (run.recipe_path, run.versions_path) if path.exists()}
         versions = json.loads(run._before.get(run.versions_path, "{}"))
         versions["resumed"] = [*versions.get("resumed", ()), {"overrides": list(overrides), **_versions()}]
@@ -185,7 +188,7 @@ def _lock(folder: Path) -> int:
         holder = os.pread(descriptor, 32, 0).decode() or "unknown"
         os.close(descriptor)
         raise RunFolderError(
-            f"another process (pid {holder}) trains in {folder}; wait for it, stop it, or choose another folder with --run"
+            f"another process (pid {holder}) is at work in {folder}; wait for it, stop it, or choose another folder with --run"
         ) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from lamarckian.errors import RunFolderError
-from lamarckian.recipe import Player, Recipe, Section
+from lamarckian.plugins import Section
+from lamarckian.recipe import Player, Recipe
 from lamarckian.record.run import create, default_folder, open_run, write
 
 RECIPE = Recipe(
@@ -76,7 +77,7 @@ def test_two_processes_never_train_in_one_run(tmp_path):
         "run = create(sys.argv[1], RECIPE); print('locked', flush=True); input()"
     )
     (tmp_path / "tests_recipe.py").write_text(
-        "from lamarckian.recipe import Recipe, Section\nRECIPE = Recipe(game=Section(name='pong'))\n",
+        "from lamarckian.plugins import Section\nfrom lamarckian.recipe import Recipe\nRECIPE = Recipe(game=Section(name='pong'))\n",
     )
     folder = tmp_path / "run"
     other = subprocess.Popen(

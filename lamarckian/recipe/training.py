@@ -1,31 +1,19 @@
-"""Recipes: the YAML that says everything about a run. Read, checked and completed here, before anything starts."""
+"""Recipes of trainings: a game, who plays it, and how they learn."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from importlib import resources
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from lamarckian.errors import GameError, RecipeError
-from lamarckian.plugins import KINDS, Section, build, construct, import_class, names, nearest, plugin, settings_model, unknown, validate
+from lamarckian.errors import RecipeError
+from lamarckian.plugins import Section, build, construct, import_class, settings_model, unknown, validate
+from lamarckian.recipe.document import Auto, Count, Finite, Keys, Seconds, Window, complete
 
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-Window: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Auto: TypeAlias = Literal["auto"]
-
+KINDS = ("game", "network", "algorithm")
 DEFAULTS = {"network": "policy", "algorithm": "ppo"}
-
-
-class Keys(BaseModel):
-    """A section whose keys are all known."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Player(BaseModel):
@@ -81,7 +69,7 @@ class Stop(Keys):
     """Samples that the learner has been sent."""
     updates: Count | None = None
     minutes: Seconds | None = None
-    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    score: Finite | None = None
     """Mean score of the last `score_matches` matches."""
     score_matches: Window = 100
 
@@ -125,25 +113,6 @@ class Recipe(Keys):
         """Samples in one fragment: T steps of every match's learning roles."""
         return self.actor.fragment * self.actor.matches * len(self.learners)
 
-    def dump(self) -> str:
-        """The recipe as YAML, with every setting that was left out."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def load(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """The recipe of a built-in name or at a path, with `key.path=value` applied to it.
-
-    Raises RecipeError for any fault in the recipe, GameError where the game needs something that is not there.
-    """
-    where, text = _find(str(name_or_path))
-    try:
-        document = _parse(text)
-        for override in overrides:
-            _override(document, override)
-        return resolve(document)
-    except RecipeError as error:
-        raise RecipeError(f"recipe {where}: " + str(error).replace("\n", "\n  ")) from error.__cause__
-
 
 def resolve(document: Mapping[str, Any]) -> Recipe:
     """A checked recipe from its plain form; the settings of plug-ins are completed with their defaults.
@@ -154,7 +123,7 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
         kind: {"name": name, **document.get(kind, {})} for kind, name in DEFAULTS.items() if isinstance(document.get(kind, {}), Mapping)
     }
     recipe = validate(Recipe, {**document, **named})
-    sections = {kind: _complete(kind, getattr(recipe, kind)) for kind in KINDS}
+    sections = {kind: complete(kind, getattr(recipe, kind)) for kind in KINDS}
     recipe = recipe.model_copy(update=sections)
     game = build("game", recipe.game)
     recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, game)})
@@ -196,51 +165,6 @@ def player_class(game: Any, role: str, player: Player) -> type:
 def build_bot(game: Any, role: str, player: Player) -> Any:
     """Makes the bot (`lamarckian.mdp.Bot`), or what `module:Class` names, that plays `role`."""
     return construct(player_class(game, role, player), player.settings, f"roles.{role}")
-
-
-def built_in() -> dict[str, str]:
-    """Every built-in recipe → the first line of its comment header."""
-    folder = resources.files("lamarckian") / "recipes"
-    found = {}
-    for game in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if game.is_dir():
-            for file in sorted(game.iterdir(), key=lambda entry: entry.name):
-                if file.name.endswith(".yaml"):
-                    head = file.read_text().partition("\n")[0]
-                    found[f"{game.name}/{file.name.removesuffix('.yaml')}"] = head.removeprefix("#").strip()
-    return found
-
-
-def schema() -> dict[str, Any]:
-    """The JSON schema of recipes, with the settings of every plug-in that can be imported here."""
-    document = Recipe.model_json_schema()
-    for kind in KINDS:
-        document["properties"][kind] = {"oneOf": [_plugin_schema(kind, name, document["$defs"]) for name in names(kind)] + [_OTHER]}
-    return document
-
-
-_OTHER = {
-    "title": "module:Class",
-    "type": "object",
-    "properties": {"name": {"type": "string", "pattern": r"^[\w.]+:\w+$"}},
-    "required": ["name"],
-    "additionalProperties": True,
-}
-
-
-def _plugin_schema(kind: str, name: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    named = {"title": name, "type": "object", "properties": {"name": {"const": name}}, "required": ["name"]}
-    try:
-        model = settings_model(plugin(kind, name), KINDS[kind].given).model_json_schema()
-    except (RecipeError, GameError) as error:
-        return named | {"description": str(error), "additionalProperties": True}
-    definitions |= model.pop("$defs", {})
-    return model | named | {"properties": named["properties"] | model["properties"], "required": ["name", *model.get("required", ())]}
-
-
-def _complete(kind: str, section: Section) -> Section:
-    settings = validate(settings_model(plugin(kind, section.name), KINDS[kind].given), section.settings, kind)
-    return Section(name=section.name, **settings.model_dump(mode="json"))
 
 
 def _complete_roles(recipe: Recipe, game: Any) -> dict[str, Player]:
@@ -285,72 +209,3 @@ def _refuse_impossible(recipe: Recipe, game: Any) -> None:
         )
     if recipe.mode == "serial" and recipe.actor.count not in ("auto", 1):
         raise RecipeError(f"actor.count: given {recipe.actor.count}; in serial mode there is one actor: allowed: auto, 1")
-
-
-def _find(name: str) -> tuple[str, str]:
-    path = Path(name)
-    known = built_in()
-    if name in known:
-        return name, (resources.files("lamarckian") / "recipes" / f"{name}.yaml").read_text()
-    if path.suffix not in (".yaml", ".yml") and not path.is_file():
-        near = nearest(name, known)
-        raise RecipeError(
-            f"there is no recipe {name!r}"
-            + (f"; nearest: {near}" if near else "")
-            + f"; built in: {', '.join(known)}; or a path to a .yaml file"
-        )
-    try:
-        return name, path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"cannot read recipe {name}: {error}") from error
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that reads 3e-4 and 1e6 as numbers, and refuses a key that comes twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # type: ignore[no-untyped-call]
-        for key in keys:
-            if not isinstance(key, str):
-                raise RecipeError(f"line {node.start_mark.line + 1}: a key must be a text, not {key!r}; put it in quotes")
-            if keys.count(key) > 1:
-                raise RecipeError(f"line {node.start_mark.line + 1}: key '{key}' comes twice")
-        return super().construct_mapping(node, deep)
-
-
-def _exponent(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | int:
-    value = float(node.value)
-    return int(value) if value.is_integer() and "." not in node.value else value
-
-
-_Loader.add_implicit_resolver("!exponent", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
-_Loader.add_constructor("!exponent", _exponent)
-
-
-def _read(text: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise RecipeError("not YAML: " + " ".join(str(error).split())) from None
-
-
-def _parse(text: str) -> dict[str, Any]:
-    document = _read(text)
-    if not isinstance(document, dict):
-        raise RecipeError(f"a recipe has keys at its top: {', '.join(Recipe.model_fields)}")
-    return document
-
-
-def _override(document: dict[str, Any], override: str) -> None:
-    path, equals, value = override.partition("=")
-    if not equals or not all(path.split(".")):
-        raise RecipeError(f"cannot use {override!r}; an override reads key.path=value, such as learner.batch=4096")
-    *sections, key = path.split(".")
-    for depth, section in enumerate(sections):
-        inner = document.get(section)
-        if inner is None:
-            inner = document[section] = {}
-        if not isinstance(inner, dict):
-            raise RecipeError(f"{path}: {'.'.join(sections[: depth + 1])} has no keys in it, it is {inner!r}")
-        document = inner
-    document[key] = _read(value)
