@@ -1,0 +1,28 @@
+"""Who is better than whom where there is one objective."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lamarckian.ec.population import Population
+from lamarckian.errors import MisuseError
+
+
+def best_first(population: Population) -> np.ndarray:
+    """The rows of the evaluated individuals, best first, int64; what failed is left out.
+
+    Feasible ones come first, by fitness, then the others by their violation; the older id first among equals.
+    """
+    rows = np.flatnonzero(population.evaluated)
+    if not len(rows):
+        return rows
+    check_single("this algorithm", population.objectives)
+    fitness, violation = population.fitness[rows, 0], population.violation[rows]
+    infeasible = violation > 0
+    return rows[np.lexsort((population.ids[rows], np.where(infeasible, 0.0, -fitness), violation))]
+
+
+def check_single(who: str, objectives: int | None) -> None:
+    """Raises MisuseError unless there is one objective, or nobody knows yet."""
+    if objectives not in (None, 1):
+        raise MisuseError(f"{who} takes problems of 1 objective, and this one has {objectives}: use NSGA2")

@@ -1,0 +1,134 @@
+"""Rows in the order of each objective: the one sort that ranking, crowding and pruning share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lamarckian.ec.ranking.compiled import njit
+
+RUN = 8
+"""Length of the runs that are sorted by insertion before they are merged."""
+
+DIGIT, DIGITS = 11, 3
+"""Bits of a digit of the radix sort, and the leading digits it looks at: sign, exponent, and 21 bits of the fraction."""
+
+RADIX_FROM = 256
+"""Rows from which the radix sort pays."""
+
+
+@njit
+def same(points, a, b):
+    """Whether two rows are equal."""
+    for j in range(points.shape[1]):  # noqa: SIM110 (Numba does not compile generators well)
+        if points[a, j] != points[b, j]:
+            return False
+    return True
+
+
+@njit
+def _tie_precedes(points, a, b, j):
+    """Order of rows that are equal in objective j: by the objectives after it, cyclically, then by index."""
+    objectives = points.shape[1]
+    for step in range(1, objectives):
+        k = (j + step) % objectives
+        if points[a, k] != points[b, k]:
+            return points[a, k] < points[b, k]
+    return a < b
+
+
+@njit
+def _sort(points, j, order):
+    """Merge sort of row indices, in place, by objective j."""
+    size = order.size
+    keys = np.empty(size)
+    for i in range(size):
+        keys[i] = points[order[i], j]
+    for start in range(0, size, RUN):
+        for i in range(start + 1, min(start + RUN, size)):
+            key, row, k = keys[i], order[i], i
+            while k > start and (key < keys[k - 1] or (key == keys[k - 1] and _tie_precedes(points, row, order[k - 1], j))):
+                keys[k], order[k] = keys[k - 1], order[k - 1]
+                k -= 1
+            keys[k], order[k] = key, row
+    source, source_keys = order, keys
+    target, target_keys = np.empty(size, np.int64), np.empty(size)
+    width = RUN
+    while width < size:
+        for start in range(0, size, 2 * width):
+            middle, end = min(start + width, size), min(start + 2 * width, size)
+            a, b = start, middle
+            for k in range(start, end):
+                if a == middle:
+                    from_b = True
+                elif b == end or source_keys[a] < source_keys[b]:
+                    from_b = False
+                elif source_keys[b] < source_keys[a]:
+                    from_b = True
+                else:
+                    from_b = _tie_precedes(points, source[b], source[a], j)
+                if from_b:
+                    target[k], target_keys[k] = source[b], source_keys[b]
+                    b += 1
+                else:
+                    target[k], target_keys[k] = source[a], source_keys[a]
+                    a += 1
+        source, target = target, source
+        source_keys, target_keys = target_keys, source_keys
+        width *= 2
+    for i in range(size):
+        order[i] = source[i]
+
+
+@njit
+def _radix_sort(points, j, order):
+    """The same result as `_sort`, from ascending `order`: by leading digits first, then what these leave equal by merging."""
+    size = order.size
+    values = np.empty(size)
+    for i in range(size):
+        values[i] = points[i, j] + 0.0  # the sum makes -0 a 0
+    codes = values.view(np.uint64)
+    sign, rest = np.uint64(1 << 63), np.uint64(64 - DIGIT * DIGITS)
+    for i in range(size):  # unsigned integers in the order of the numbers
+        codes[i] = (~codes[i] if codes[i] & sign else codes[i] | sign) >> rest
+    source, target = order, np.empty(size, np.int64)
+    starts = np.empty((1 << DIGIT) + 1, np.int64)
+    for step in range(DIGITS):
+        shift, mask = np.uint64(step * DIGIT), np.uint64((1 << DIGIT) - 1)
+        for digit in range(starts.size):
+            starts[digit] = 0
+        for i in range(size):
+            starts[np.int64(codes[i] >> shift & mask) + 1] += 1
+        for digit in range(1 << DIGIT):
+            starts[digit + 1] += starts[digit]
+        for i in range(size):
+            row = source[i]
+            place = np.int64(codes[row] >> shift & mask)
+            target[starts[place]] = row
+            starts[place] += 1
+        source, target = target, source
+    for i in range(size):
+        order[i] = source[i]
+    start = 0
+    for end in range(1, size + 1):
+        if end == size or codes[order[end]] != codes[order[start]]:
+            if end - start > 1:
+                _sort(points, j, order[start:end])
+            start = end
+
+
+@njit
+def sort_objectives(points):
+    """Row indices int64 `[M, N]`: in row j those of `points` `[N, M]`, finite, in ascending order of objective j.
+
+    Ties are broken by the next objectives, cyclically, and copies by index, so that the order depends on the values and
+    not on how the rows are arranged, copies stand side by side, and row 0 is the lexicographic order.
+    """
+    order = np.empty((points.shape[1], points.shape[0]), np.int64)
+    for j in range(points.shape[1]):
+        for row in range(points.shape[0]):
+            order[j, row] = row
+        if points.shape[0] < RADIX_FROM:
+            _sort(points, j, order[j])
+        else:
+            _radix_sort(points, j, order[j])
+    return order
