@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from lamarckian.errors import LamarckianError, MisuseError
 
 if TYPE_CHECKING:
-    from lamarckian.recipe import Recipe
+    from lamarckian.recipe import EvolutionRecipe, Recipe
     from lamarckian.record.run import Run
 
 FILM_FRAMES = 1800
@@ -28,6 +29,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A built-in recipe (see `lamarckian recipes`) or a path to one.")]
+NewRun = Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/<recipe>-<time>.")]
+RunSeed = Annotated[int | None, typer.Option(min=0, help="The run's seed. Default: the recipe's.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in the folder.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that differ from the recipe.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Against = Annotated[
@@ -51,11 +56,11 @@ def main() -> None:
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A built-in recipe (see `lamarckian recipes`) or a path to one.")],
+    recipe: RecipeName,
     overrides: Overrides = None,
-    run: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/<recipe>-<time>.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The run's seed. Default: the recipe's.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in the folder.")] = False,
+    run: NewRun = None,
+    seed: RunSeed = None,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
     video: Film = True,
 ) -> None:
@@ -63,20 +68,42 @@ def train(
     from lamarckian.recipe import load
     from lamarckian.record.run import create, default_folder
 
-    resolved = load(recipe, [*(overrides or ()), *([f"seed={seed}"] if seed is not None else ())])
+    resolved = load(recipe, _changes(overrides, seed))
     with create(run or default_folder(recipe), resolved, overwrite) as opened:
         _train(opened, resolved, quiet, video, resumed=False)
 
 
 @app.command()
+def evolve(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    run: NewRun = None,
+    seed: RunSeed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Optimises the problem that a recipe describes."""
+    from lamarckian.recipe import EvolutionRecipe, load
+    from lamarckian.record.run import create, default_folder
+
+    resolved = load(recipe, _changes(overrides, seed), EvolutionRecipe)
+    with create(run or default_folder(recipe), resolved, overwrite) as opened:
+        _evolve(opened, resolved, quiet, resumed=False)
+
+
+@app.command()
 def resume(run: RunFolder, overrides: Overrides = None, quiet: Quiet = False, video: Film = True) -> None:
     """Goes on with a run from its newest checkpoint."""
+    from lamarckian.recipe import EvolutionRecipe
     from lamarckian.record.run import resume as reopen
 
     opened, recipe = reopen(run, overrides or ())
     with opened:
         try:
-            _train(opened, recipe, quiet, video, resumed=True)
+            if isinstance(recipe, EvolutionRecipe):
+                _evolve(opened, recipe, quiet, resumed=True)
+            else:
+                _train(opened, recipe, quiet, video, resumed=True)
         except MisuseError:
             opened.undo_resume()
             raise
@@ -177,10 +204,8 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
         try:
             summary = learn(recipe, run, progress, resumed)
         except KeyboardInterrupt:
-            hint = f"to go on from the last checkpoint: lamarckian resume {run.folder}" if saved(run) else "there is no checkpoint yet"
-            print(f"stopped without saving; {hint}", file=sys.stderr)
-            raise typer.Exit(1) from None
-    made = _illustrate(run, video and not summary.interrupted, quiet)
+            _stopped(run.folder, bool(saved(run)))
+    made = _drawn(_pictures(run, video and not summary.interrupted), quiet)
     _print_table(
         [
             ("steps", f"{summary.steps:,}"),
@@ -191,27 +216,84 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
             *(() if summary.interrupted else (("evaluate", f"lamarckian evaluate {run.folder}"),)),
         ]
     )
-    if summary.interrupted:
-        print(f"interrupted; saved. To go on: lamarckian resume {run.folder}", file=sys.stderr)
+    _exit_if(summary.interrupted, run.folder)
+
+
+def _evolve(run: Run, recipe: EvolutionRecipe, quiet: bool, resumed: bool) -> None:
+    from lamarckian.evaluate.evolution import draw_front
+    from lamarckian.evaluate.evolution import evolve as optimise
+    from lamarckian.record.checkpoint import saved
+    from lamarckian.record.plots import plot_progress
+    from lamarckian.record.progress import Progress
+
+    with Progress(str(run.folder), recipe.stop, quiet, unit="evaluations") as progress:
+        progress.note(f"run {run.folder}")
+        try:
+            outcome = optimise(recipe, run, progress, resumed)
+        except KeyboardInterrupt:
+            _stopped(run.folder, bool(saved(run)))
+    pictures: dict[str, Callable[[], Path | None]] = {"front": lambda: draw_front(recipe, run)}
+    if outcome.measure is not None:
+        pictures["curve"] = lambda: plot_progress(run)
+    made = _drawn(pictures, quiet)
+    measure = [] if outcome.measure is None else [(outcome.measure[0], f"{outcome.measure[1]:.6g}")]
+    _print_table(
+        [
+            ("evaluations", f"{outcome.evaluations:,}"),
+            ("generations", f"{outcome.generations:,}"),
+            *measure,
+            ("front", f"{outcome.front} in {run.folder / 'front.csv'} and front.json"),
+            *((("failed", f"{outcome.failed:,}"),) if outcome.failed else ()),
+            ("minutes", f"{outcome.minutes:.1f}"),
+            ("checkpoint", str(outcome.checkpoint)),
+            *((f"{name}.png", str(path)) for name, path in made.items()),
+        ]
+    )
+    _exit_if(outcome.interrupted, run.folder)
+
+
+def _stopped(folder: Path, saved: bool) -> NoReturn:
+    hint = f"to go on from the last checkpoint: lamarckian resume {folder}" if saved else "there is no checkpoint yet"
+    print(f"stopped without saving; {hint}", file=sys.stderr)
+    raise typer.Exit(1) from None
+
+
+def _exit_if(interrupted: bool, folder: Path) -> None:
+    if interrupted:
+        print(f"interrupted; saved. To go on: lamarckian resume {folder}", file=sys.stderr)
         raise typer.Exit(1)
 
 
-def _illustrate(run: Run, video: bool, quiet: bool) -> dict[str, Path]:
-    """Draws the curve and films a match, as far as there is something to show; a picture that fails never fails the run."""
+def _drawn(pictures: Mapping[str, Callable[[], Path | None]], quiet: bool) -> dict[str, Path]:
+    """The pictures that there is something to draw for; one that fails never fails the run."""
+    made = {}
+    for name, draw in pictures.items():
+        try:
+            path = draw()
+        except Exception as error:  # a game may fail to be drawn in ways of its own, and the work is done
+            if not quiet:
+                print(f"note: {error}", file=sys.stderr)
+        else:
+            if path is not None:
+                made[name] = path
+    return made
+
+
+def _changes(overrides: list[str] | None, seed: int | None) -> list[str]:
+    return [*(overrides or ()), *([f"seed={seed}"] if seed is not None else ())]
+
+
+def _pictures(run: Run, video: bool) -> dict[str, Callable[[], Path | None]]:
+    """How the curve is drawn and a match is filmed."""
     from lamarckian.record.plots import plot_curve
 
-    made = {}
-    try:
-        made["curve"] = plot_curve(run)
-        if video:
-            from lamarckian.evaluate.matches import film
-            from lamarckian.record.video import write_video
+    def record() -> Path:
+        from lamarckian.evaluate.matches import film
+        from lamarckian.record.video import write_video
 
-            made["video"] = write_video(run.video_path, islice(film(run, None, "best", 0), FILM_FRAMES))
-    except Exception as error:  # a game may fail to be drawn in ways of its own, and the training is done
-        if not quiet:
-            print(f"note: {error}", file=sys.stderr)
-    return made
+        return write_video(run.video_path, islice(film(run, None, "best", 0), FILM_FRAMES))
+
+    return {"curve": lambda: plot_curve(run), **({"video": record} if video else {})}
 
 
 def _print_table(rows: list[tuple[str, str]]) -> None:

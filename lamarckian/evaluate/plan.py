@@ -10,9 +10,9 @@ import torch
 from lamarckian import plugins
 from lamarckian.actor.inference import Model
 from lamarckian.actor.process import Description, build_mdp, fragment_layout
+from lamarckian.cluster.machine import cores
 from lamarckian.data.fragment import Layout
 from lamarckian.errors import CheckpointError, RecipeError
-from lamarckian.learner.learner import cores
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest

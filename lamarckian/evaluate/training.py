@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +15,7 @@ from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import CheckpointError, NumericsError
 from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
+from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.plan import plan, restore
 from lamarckian.learner.learner import Learner, Meter
 from lamarckian.nets.policy import parameter_count
@@ -108,7 +106,7 @@ class Training:
             self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {self._plan.actors} actors")
             fleet = self._fleet()
             stack.callback(fleet.close)
-            stack.enter_context(_interrupts(self._interrupt))
+            stack.enter_context(interrupts(self._interrupt))
             self._loop(fleet, metrics)
             folder = self._save(fleet)
         totals = self._totals
@@ -238,17 +236,3 @@ class Training:
             raise KeyboardInterrupt
         self._stopped = True
         self._progress.note("stopping after this update, to save; once more stops at once")
-
-
-@contextmanager
-def _interrupts(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call `stop` within the block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

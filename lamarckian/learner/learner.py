@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import psutil
 
+from lamarckian.cluster.machine import cores
 from lamarckian.data.pool import MatchResult, PoolStatistics
 from lamarckian.learner.batches import Batch
 from lamarckian.rl.algorithm import Algorithm
@@ -128,11 +128,6 @@ class Meter:
         self._values: dict[str, list[float]] = {}
         self._spent: dict[str, float] = {}
         self._acting: dict[str, float] = {}
-
-
-def cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu_s() -> float:
