@@ -13,7 +13,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent / "peers"
-PEERS = ("rllib", "stable_baselines3", "sample_factory")
+TRAINING = ("rllib", "stable_baselines3", "sample_factory")
+OPTIMISING = ("pymoo", "pygmo", "cma", "evox", "evosax")
+PEERS = TRAINING + OPTIMISING
 
 
 def make(peer: str) -> Path:
@@ -28,7 +30,7 @@ def make(peer: str) -> Path:
         return python
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"]
     subprocess.run([*pip, "-c", constraints, "-r", requirements], check=True, stdout=sys.stderr)
     done.write_text(digest)
     return python
