@@ -9,6 +9,7 @@ import numpy as np
 
 from lamarckian.ec.genome import Genes, Genome, Real
 from lamarckian.ec.population import Evaluation, Fault
+from lamarckian.ec.ranking.survival import all_finite
 from lamarckian.errors import EvaluationError, LamarckianError, MisuseError
 
 
@@ -122,10 +123,10 @@ class OneByOne:
             except (Exception, SystemExit) as error:
                 faults[row] = Fault("raised", describe_error(error))
                 continue
-            expected = f"candidate {ids[row]}: the function must return a number, or a list of numbers"
-            objectives = _numbers(result, expected)
+            expected = "the function must return a number, or a list of numbers"
+            objectives = _numbers(result, ids[row : row + 1], expected)
             if objectives.ndim > 1 or not objectives.size:
-                raise EvaluationError(f"{expected}, not an array of shape {list(objectives.shape)}")
+                raise _broken(ids[row : row + 1], f"{expected}, not an array of shape {list(objectives.shape)}")
             if self.objectives is None:
                 self.objectives = objectives.size
             if objectives.size != self.objectives:
@@ -135,7 +136,7 @@ class OneByOne:
             raw[row] = objectives
         if raw is None:
             return failed_evaluation(len(ids), self.objectives, faults)
-        return Evaluation(raw, np.zeros(len(ids)), faults)
+        return finish(raw, np.zeros(len(ids)), faults)
 
 
 def as_evaluator(problem: Any, genome: Genome | Real | None = None, minimise: bool | None = None) -> Evaluator:
@@ -182,42 +183,39 @@ def read_result(result: Any, ids: np.ndarray, expected: int | None) -> Evaluatio
     """
     objectives, violation = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     count = len(ids)
-    who = name_candidates(ids)
-    raw = _numbers(objectives, f"{who}: evaluate must return objectives [{count}, {expected or 'M'}]")
+    raw = _numbers(objectives, ids, "evaluate must return objectives")
     if raw.ndim == 1 and expected in (None, 1):
         raw = raw[:, None]
     if raw.ndim != 2 or len(raw) != count or not raw.shape[1]:
-        raise EvaluationError(
-            f"{who}: evaluate must return objectives [{count}, {expected or 'M'}], not an array of shape {list(raw.shape)}"
-        )
+        raise _broken(ids, f"evaluate must return objectives [{count}, {expected or 'M'}], not an array of shape {list(raw.shape)}")
     if expected not in (None, raw.shape[1]):
-        raise EvaluationError(f"{who}: evaluate returned {raw.shape[1]} objectives a candidate; expected are {expected}")
+        raise _broken(ids, f"evaluate returned {raw.shape[1]} objectives a candidate; expected are {expected}")
     if violation is None:
-        return Evaluation(raw, np.zeros(count))
-    broken = _numbers(violation, f"{who}: evaluate must return a violation of each candidate [{count}]")
+        return finish(raw, np.zeros(count), {})
+    broken = _numbers(violation, ids, "evaluate must return a violation of each candidate")
     if broken.ndim not in (1, 2) or len(broken) != count:
-        raise EvaluationError(f"{who}: evaluate must return a violation of each candidate [{count}], not of shape {list(broken.shape)}")
+        raise _broken(ids, f"evaluate must return a violation of each candidate [{count}], not of shape {list(broken.shape)}")
     broken = np.maximum(broken, 0.0)  # below 0 is how far a constraint is from being broken
-    return Evaluation(raw, broken.sum(axis=1) if broken.ndim == 2 else broken)
+    return finish(raw, broken.sum(axis=1) if broken.ndim == 2 else broken, {})
 
 
 def check_evaluation(evaluation: Any, ids: np.ndarray) -> Evaluation:
-    """What an evaluator returned for candidates `ids`, of which those have failed whose numbers are not finite.
+    """What an evaluator of one's own returned for candidates `ids`, of which those have failed whose numbers are not finite.
 
     Raises EvaluationError where it is not what `Evaluation` says.
     """
-    count, who = len(ids), name_candidates(ids)
+    count = len(ids)
     if not isinstance(evaluation, Evaluation):
-        raise EvaluationError(f"{who}: an evaluator must return an Evaluation, not {evaluation!r:.200}")
-    raw = _numbers(evaluation.raw, f"{who}: Evaluation.raw must be numbers [{count}, M]")
-    violation = _numbers(evaluation.violation, f"{who}: Evaluation.violation must be numbers [{count}]")
+        raise _broken(ids, f"an evaluator must return an Evaluation, not {evaluation!r:.200}")
+    raw = _numbers(evaluation.raw, ids, "Evaluation.raw must be numbers")
+    violation = _numbers(evaluation.violation, ids, "Evaluation.violation must be numbers")
     faults = dict(evaluation.faults)
     if raw.ndim != 2 or len(raw) != count or not (raw.shape[1] or len(faults) == count):
-        raise EvaluationError(f"{who}: Evaluation.raw must be of shape [{count}, M], not {list(raw.shape)}")
+        raise _broken(ids, f"Evaluation.raw must be of shape [{count}, M], not {list(raw.shape)}")
     if violation.shape != (count,):
-        raise EvaluationError(f"{who}: Evaluation.violation must be of shape [{count}], not {list(violation.shape)}")
-    if not set(faults) <= set(range(count)):
-        raise EvaluationError(f"{who}: Evaluation.faults must be by row, from 0 to {count - 1}, not of {sorted(faults)}")
+        raise _broken(ids, f"Evaluation.violation must be of shape [{count}], not {list(violation.shape)}")
+    if faults and not set(faults) <= set(range(count)):
+        raise _broken(ids, f"Evaluation.faults must be by row, from 0 to {count - 1}, not of {sorted(faults)}")
     finished = finish(raw, np.maximum(violation, 0.0), faults)
     finished.genes = evaluation.genes
     return finished
@@ -225,7 +223,7 @@ def check_evaluation(evaluation: Any, ids: np.ndarray) -> Evaluation:
 
 def finish(raw: np.ndarray, violation: np.ndarray, faults: dict[int, Fault]) -> Evaluation:
     """An evaluation in which candidates whose numbers are not finite have failed."""
-    if not (np.isfinite(raw).all() and np.isfinite(violation).all()):
+    if not all_finite(raw, violation):
         for row in np.flatnonzero(~(np.isfinite(raw).all(axis=1) & np.isfinite(violation))).tolist():
             faults.setdefault(row, Fault("numbers", f"not finite: objectives {raw[row].tolist()}, violation {violation[row]:g}"))
     return Evaluation(raw, violation, faults)
@@ -257,14 +255,18 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _numbers(value: Any, expected: str) -> np.ndarray:
+def _numbers(value: Any, ids: np.ndarray, expected: str) -> np.ndarray:
     try:
         given = np.asarray(value)
     except (TypeError, ValueError):
         given = np.empty(0, object)
     if given.dtype.kind not in "biuf":  # such as None, which numpy takes for NaN
-        raise EvaluationError(f"{expected}, not {value!r:.200}")
-    return given.astype(np.float64)
+        raise _broken(ids, f"{expected}, not {value!r:.200}")
+    return np.array(given, np.float64, order="C")  # a copy: it may be a buffer that is used again
+
+
+def _broken(ids: np.ndarray, fault: str) -> EvaluationError:
+    return EvaluationError(f"{name_candidates(ids)}: {fault}")
 
 
 def _refuse_settings(what: str, genome: Any, minimise: bool | None) -> None:

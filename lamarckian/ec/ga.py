@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec.genetic import Genetic
+from lamarckian.ec.genetic import Candidates, Genetic
 from lamarckian.ec.genome import Genes, Genome
-from lamarckian.ec.order import best_first, check_single
+from lamarckian.ec.order import check_single, order
 from lamarckian.ec.population import Population
 
 
@@ -21,6 +21,6 @@ class GA(Genetic):
         check_single("GA", objectives)
         super().begin(genome, objectives, seed, first)
 
-    def _survivors(self, merged: Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        check_single("GA", merged.objectives)
-        return best_first(merged)[:size], np.arange(size), np.zeros(size)
+    def _survivors(self, of: Candidates | Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        check_single("GA", of.fitness.shape[1])
+        return order(of.fitness[:, 0], of.violation, of.ids)[:size], np.arange(size), np.zeros(size)

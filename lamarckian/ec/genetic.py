@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,19 @@ from lamarckian.ec.algorithm import Proposals
 from lamarckian.ec.genome import Genes, Genome
 from lamarckian.ec.mating import Mating, check_mating, mate
 from lamarckian.ec.operators.variation import Breeder, Variation
-from lamarckian.ec.population import NOBODY, Population, join, no_population
+from lamarckian.ec.population import NOBODY, Population, choose, no_population
 from lamarckian.errors import MisuseError
 from lamarckian.seeding import derive, generator
 
 _FRESH, _A, _B = "fresh.", "a.", "b."
+
+
+class Candidates(NamedTuple):
+    """What selection looks at, a row an individual; see `Population`. All are evaluated."""
+
+    fitness: np.ndarray
+    violation: np.ndarray
+    ids: np.ndarray
 
 
 class Genetic:
@@ -82,9 +90,9 @@ class Genetic:
             return Proposals(ids, np.full((count, 2), NOBODY), {_FRESH + name: rows for name, rows in fresh.items()})
         pairs = mate(self._mating, self._tournament, self._mating_seed, ids, self._rank, self._crowding, population.age, population.fitness)
         a, b = pairs[:, 0], pairs[:, 1]
-        arrays = {_A + name: rows[a] for name, rows in population.genes.items()}
-        arrays |= {_B + name: rows[b] for name, rows in population.genes.items()}
-        return Proposals(ids, population.ids[pairs], arrays)
+        arrays = {_A + name: rows.take(a, axis=0) for name, rows in population.genes.items()}
+        arrays |= {_B + name: rows.take(b, axis=0) for name, rows in population.genes.items()}
+        return Proposals(ids, population.ids.take(pairs), arrays)
 
     def realise(self, proposals: Proposals) -> Genes:
         """As `Algorithm.realise`: crosses and mutates."""
@@ -101,11 +109,15 @@ class Genetic:
             offspring = offspring.take(np.flatnonzero(offspring.evaluated))
         if not len(offspring):
             return
-        parents = len(self.population)
-        merged = join([self.population, offspring])
-        merged.age = merged.age + (np.arange(len(merged)) < parents)
-        rows, self._rank, self._crowding = self._survivors(merged, min(self._capacity, len(merged)))
-        self.population = merged.take(rows)
+        parents = self.population
+        if not len(parents):
+            rows, self._rank, self._crowding = self._survivors(offspring, min(self._capacity, len(offspring)))
+            self.population = offspring.take(rows)
+            return
+        both = Candidates(*(np.concatenate([getattr(parents, name), getattr(offspring, name)]) for name in Candidates._fields))
+        rows, self._rank, self._crowding = self._survivors(both, min(self._capacity, len(both.ids)))
+        self.population = choose(parents, offspring, rows)
+        self.population.age += rows < len(parents)
 
     def save(self) -> dict[str, Any]:
         """As `Algorithm.save`."""
@@ -117,7 +129,7 @@ class Genetic:
         self.population = Population(**state["population"])
         self._rank, self._crowding = state["rank"], state["crowding"]
 
-    def _survivors(self, merged: Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _survivors(self, of: Candidates | Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that stay, at most `size`, and of each of those its rank (0 is best) and how much room it has."""
         raise NotImplementedError
 

@@ -38,10 +38,14 @@ def mate(
     population has two individuals. A child's parents depend on the stream that `seed` and its id name, and on nobody else's.
     """
     pairs = np.empty((len(ids), 2), np.int64)
+    if mating == "oldest":
+        _draw(tournament, seed, ids, -age, np.zeros(len(age)), pairs)
+    else:
+        _draw(1 if mating == "random" else tournament, seed, ids, rank, crowding, pairs)
     if mating in ("nearest", "farthest"):
         spans = np.ptp(fitness, axis=0)
-        fitness = fitness / np.where(spans > 0, spans, 1.0)
-    _mate(_METHODS.index(mating), tournament, seed, ids, rank, crowding, age, fitness, pairs)
+        _seek(fitness / np.where(spans > 0, spans, 1.0), mating == "farthest", pairs)
+    _arrange(rank, crowding, pairs)
     return pairs
 
 
@@ -50,49 +54,47 @@ def _fitter(rank: np.ndarray, crowding: np.ndarray, a: int, b: int) -> bool:
     return rank[a] < rank[b] or (rank[a] == rank[b] and crowding[a] > crowding[b])
 
 
-@njit(cache=True)
-def _draw(method: int, tournament: int, state: np.ndarray, rank: np.ndarray, crowding: np.ndarray, age: np.ndarray) -> int:
-    best = below(state, len(rank))
-    if method != 1:
-        for _ in range(tournament - 1):
-            other = below(state, len(rank))
-            if (age[other] > age[best]) if method == 2 else _fitter(rank, crowding, other, best):
-                best = other
-    return best
-
-
-@njit(cache=True)
-def _neighbour(fitness: np.ndarray, row: int, farthest: bool) -> int:
-    chosen, chosen_distance = row, 0.0
-    for other in range(len(fitness)):
-        distance = 0.0
-        for objective in range(fitness.shape[1]):
-            distance += (fitness[other, objective] - fitness[row, objective]) ** 2
-        if other != row and (chosen == row or (distance > chosen_distance) == farthest):
-            chosen, chosen_distance = other, distance
-    return chosen
-
-
 @njit(cache=True, nogil=True)
-def _mate(
-    method: int, tournament: int, seed: int, ids: np.ndarray,
-    rank: np.ndarray, crowding: np.ndarray, age: np.ndarray, fitness: np.ndarray, pairs: np.ndarray,
-) -> None:  # fmt: skip
+def _draw(tournament: int, seed: int, ids: np.ndarray, rank: np.ndarray, crowding: np.ndarray, pairs: np.ndarray) -> None:
+    """Both parents by tournament."""
     state = np.empty(STATE_WORDS, np.uint64)
     size = len(rank)
     for index in range(len(ids)):
         open_stream(state, seed, ids[index])
-        a = _draw(method, tournament, state, rank, crowding, age)
-        if method >= 3:
-            b = _neighbour(fitness, a, method == 4)
-        else:
-            b = _draw(method, tournament, state, rank, crowding, age)
-            for _ in range(_TRIES):
-                if b != a:
-                    break
-                b = _draw(method, tournament, state, rank, crowding, age)
-            if b == a and size > 1:
-                b = (a + 1 + below(state, size - 1)) % size
-        if _fitter(rank, crowding, b, a):
-            a, b = b, a
+        a = b = -1
+        for _ in range(_TRIES):
+            b = below(state, size)
+            for _ in range(tournament - 1):
+                other = below(state, size)
+                if _fitter(rank, crowding, other, b):
+                    b = other
+            if a >= 0 and b != a:
+                break
+            a = b
+        if b == a and size > 1:
+            b = (a + 1 + below(state, size - 1)) % size
         pairs[index, 0], pairs[index, 1] = a, b
+
+
+@njit(cache=True, nogil=True)
+def _seek(fitness: np.ndarray, farthest: bool, pairs: np.ndarray) -> None:
+    """Gives each first parent its nearest, or farthest, for a partner."""
+    for index in range(len(pairs)):
+        row = pairs[index, 0]
+        chosen, chosen_distance = row, 0.0
+        for other in range(len(fitness)):
+            distance = 0.0
+            for objective in range(fitness.shape[1]):
+                distance += (fitness[other, objective] - fitness[row, objective]) ** 2
+            if other != row and (chosen == row or (distance > chosen_distance) == farthest):
+                chosen, chosen_distance = other, distance
+        pairs[index, 1] = chosen
+
+
+@njit(cache=True, nogil=True)
+def _arrange(rank: np.ndarray, crowding: np.ndarray, pairs: np.ndarray) -> None:
+    """The fitter one first."""
+    for index in range(len(pairs)):
+        a, b = pairs[index]
+        if _fitter(rank, crowding, b, a):
+            pairs[index, 0], pairs[index, 1] = b, a

@@ -7,11 +7,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from lamarckian.ec.genetic import Genetic
+from lamarckian.ec.genetic import Candidates, Genetic
 from lamarckian.ec.mating import Mating
 from lamarckian.ec.operators.variation import Variation
 from lamarckian.ec.population import Population
-from lamarckian.ec.ranking import default_method, survive
+from lamarckian.ec.ranking import METHODS, default_method
+from lamarckian.ec.ranking.survival import survive_population
 from lamarckian.errors import MisuseError
 
 Truncation: TypeAlias = Literal["default", "crowding", "pcd", "mnn"]
@@ -42,6 +43,6 @@ class NSGA2(Genetic):
             raise MisuseError(f"NSGA2: truncation must be default, crowding, pcd or mnn, not {truncation!r}")
         self._truncation = truncation
 
-    def _survivors(self, merged: Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        method = default_method(merged.objectives, size) if self._truncation == "default" else self._truncation
-        return survive(merged.fitness, merged.violation, size, method)
+    def _survivors(self, of: Candidates | Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        method = default_method(of.fitness.shape[1], size) if self._truncation == "default" else self._truncation
+        return survive_population(of.fitness, of.violation, size, METHODS[method])

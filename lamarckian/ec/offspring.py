@@ -16,25 +16,23 @@ PENALTY = 1e100
 
 def gather(arrived: Sequence[tuple[Proposals, Genes, Evaluation]], objectives: int, minimise: bool) -> Population:
     """The offspring that came back, in that order, with `objectives` M. Failed ones have objectives that are no numbers."""
-    proposals = [entry[0] for entry in arrived]
-    evaluations = [entry[2] for entry in arrived]
-    state = np.full(sum(map(len, proposals)), EVALUATED, np.uint8)
-    start = 0
-    for proposal, evaluation in zip(proposals, evaluations, strict=True):
-        for row in evaluation.faults:
-            state[start + row] = FAILED
-        start += len(proposal)
+    proposals, evaluations = [entry[0] for entry in arrived], [entry[2] for entry in arrived]
+    ids = _join([proposal.ids for proposal in proposals])
     raw = _join([_widen(evaluation.raw, objectives) for evaluation in evaluations])
     violation = _join([evaluation.violation for evaluation in evaluations])
     fitness = -raw if minimise else raw.copy()
-    failed = state == FAILED
-    if failed.any():
-        fitness[failed], raw[failed], violation[failed] = np.nan, np.nan, 0.0
+    state = np.full(len(ids), EVALUATED, np.uint8)
+    failed, start = [], 0
+    for proposal, evaluation in zip(proposals, evaluations, strict=True):
+        failed += [start + row for row in evaluation.faults]
+        start += len(proposal)
+    if failed:
+        state[failed], fitness[failed], raw[failed], violation[failed] = FAILED, np.nan, np.nan, 0.0
     return Population(
         genes={name: _join([genes[name] for _, genes, _ in arrived]) for name in arrived[0][1]},
-        ids=_join([proposal.ids for proposal in proposals]),
+        ids=ids,
         parents=_join([proposal.parents for proposal in proposals]),
-        age=np.zeros(len(state), np.int64),
+        age=np.zeros(len(ids), np.int64),
         state=state,
         fitness=fitness,
         raw=raw,

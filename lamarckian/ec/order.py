@@ -17,9 +17,12 @@ def best_first(population: Population) -> np.ndarray:
     if not len(rows):
         return rows
     check_single("this algorithm", population.objectives)
-    fitness, violation = population.fitness[rows, 0], population.violation[rows]
-    infeasible = violation > 0
-    return rows[np.lexsort((population.ids[rows], np.where(infeasible, 0.0, -fitness), violation))]
+    return rows[order(population.fitness[rows, 0], population.violation[rows], population.ids[rows])]
+
+
+def order(fitness: np.ndarray, violation: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The rows `[N]` of evaluated individuals, best first, by fitness `[N]`, violation `[N]` and id `[N]` as `best_first` says."""
+    return np.lexsort((ids, np.where(violation > 0, 0.0, -fitness), violation))
 
 
 def check_single(who: str, objectives: int | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from lamarckian.ec.genome import Genes, Genome
 
@@ -74,9 +75,12 @@ class Population:
         """Which individuals may be ranked, bool `[N]`."""
         return self.state == EVALUATED
 
-    def take(self, rows: Any) -> Population:
-        """A copy of these rows."""
-        return Population({name: array[rows] for name, array in self.genes.items()}, *(getattr(self, name)[rows] for name in _COLUMNS))
+    def take(self, rows: np.ndarray) -> Population:
+        """A copy of these rows: numbers `[n]`, or a mask `[N]`."""
+        if rows.dtype == bool:  # which arrays take for 0 and 1
+            rows = np.flatnonzero(rows)
+        genes = {name: array.take(rows, axis=0) for name, array in self.genes.items()}
+        return Population(genes, *[column.take(rows, axis=0) for column in _columns(self)])
 
     def punish(self, row: int, fitness: np.ndarray, violation: float) -> None:
         """Lets an individual that failed count as evaluated, with a fitness and a violation that are not its own."""
@@ -111,4 +115,52 @@ def join(populations: Sequence[Population]) -> Population:
     if len(filled) == 1:
         return filled[0]
     genes = {name: np.concatenate([population.genes[name] for population in filled]) for name in filled[0].genes}
-    return Population(genes, *(np.concatenate([getattr(population, name) for population in filled]) for name in _COLUMNS))
+    return Population(genes, *[np.concatenate([getattr(population, name) for population in filled]) for name in _COLUMNS])
+
+
+def choose(a: Population, b: Population, rows: np.ndarray) -> Population:
+    """What `join([a, b]).take(rows)` gives, in one go. Neither is empty."""
+    genes = {}
+    for name, first in a.genes.items():
+        genes[name] = np.empty((len(rows), first.shape[1]), first.dtype)
+        _choose_rows(first, b.genes[name], rows, genes[name])
+    size, objectives = len(rows), a.objectives
+    chosen = Population(
+        genes, np.empty(size, np.int64), np.empty((size, 2), np.int64), np.empty(size, np.int64), np.empty(size, np.uint8),
+        np.empty((size, objectives)), np.empty((size, objectives)), np.empty(size),
+    )  # fmt: skip
+    _choose_columns(*_columns(a), *_columns(b), rows, *_columns(chosen))
+    return chosen
+
+
+def _columns(population: Population) -> list[np.ndarray]:
+    return [getattr(population, name) for name in _COLUMNS]
+
+
+@njit(cache=True, nogil=True)
+def _choose_rows(first: np.ndarray, second: np.ndarray, rows: np.ndarray, chosen: np.ndarray) -> None:
+    size = len(first)
+    for place in range(len(rows)):
+        row = rows[place]
+        source, index = (first, row) if row < size else (second, row - size)
+        for column in range(chosen.shape[1]):
+            chosen[place, column] = source[index, column]
+
+
+@njit(cache=True, nogil=True)
+def _choose_columns(
+    ids_a, parents_a, age_a, state_a, fitness_a, raw_a, violation_a,
+    ids_b, parents_b, age_b, state_b, fitness_b, raw_b, violation_b,
+    rows, ids, parents, age, state, fitness, raw, violation,
+):  # fmt: skip
+    size = len(ids_a)
+    for place in range(len(rows)):
+        row = rows[place]
+        if row < size:
+            ids[place], age[place], state[place], violation[place] = ids_a[row], age_a[row], state_a[row], violation_a[row]
+        else:
+            row -= size
+            ids[place], age[place], state[place], violation[place] = ids_b[row], age_b[row], state_b[row], violation_b[row]
+    _choose_rows(parents_a, parents_b, rows, parents)
+    _choose_rows(fitness_a, fitness_b, rows, fitness)
+    _choose_rows(raw_a, raw_b, rows, raw)

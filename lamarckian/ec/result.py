@@ -11,7 +11,7 @@ import numpy as np
 
 from lamarckian.ec.evolution import Evolution
 from lamarckian.ec.hypervolume import hypervolume
-from lamarckian.ec.population import Fault, Population
+from lamarckian.ec.population import Fault, Population, no_population
 from lamarckian.ec.ranking import non_dominated_ranks
 from lamarckian.errors import MisuseError
 
@@ -67,12 +67,12 @@ class Result:
 
 def front_of(evolution: Evolution) -> Population:
     """The non-dominated feasible individuals, in the order of their first objective; the best one where there is one objective."""
-    if evolution.objectives == 1:
-        best = evolution.best
-        return best.take(np.flatnonzero(best.violation == 0))
-    population = evolution.population
-    if not population.objectives:
-        return population
+    single = evolution.objectives == 1
+    population = evolution.best if single else evolution.population
+    if evolution.objectives is None or not len(population):
+        return no_population(evolution.genome, evolution.objectives)
+    if single:
+        return population.take(np.flatnonzero(population.violation == 0))
     ranks = non_dominated_ranks(population.fitness, population.violation)
     rows = np.flatnonzero((ranks == 0) & (population.violation == 0) & population.evaluated)
     if not len(rows):

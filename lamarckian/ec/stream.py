@@ -55,9 +55,25 @@ def uniform(state: np.ndarray) -> float:
 
 
 @njit(cache=True)
+def uniforms(state: np.ndarray, out: np.ndarray) -> None:
+    """Fills `out` `[n]` with what n calls of `uniform` give; quicker."""
+    s0, s1, s2, s3 = state
+    for index in range(len(out)):
+        out[index] = float((_rotate(s0 + s3, 23) + s0) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+        shifted = s1 << np.uint64(17)
+        s2 ^= s0
+        s3 ^= s1
+        s1 ^= s2
+        s0 ^= s3
+        s2 ^= shifted
+        s3 = _rotate(s3, 45)
+    state[0], state[1], state[2], state[3] = s0, s1, s2, s3
+
+
+@njit(cache=True)
 def below(state: np.ndarray, bound: int) -> int:
-    """An integer in [0, bound), for bounds far below 2**53."""
-    return int(uniform(state) * bound)
+    """An integer in [0, bound), for bounds far below 2**32."""
+    return np.int64((word(state) >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32))
 
 
 @njit(cache=True)

@@ -10,7 +10,7 @@ from numba import njit
 
 from lamarckian.ec.genome import Real
 from lamarckian.ec.operators.interface import check_positive, check_share
-from lamarckian.ec.stream import STATE_WORDS, normal, open_stream, uniform
+from lamarckian.ec.stream import STATE_WORDS, normal, open_stream, uniform, uniforms
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,18 @@ def _root(x: float, power: float, squarings: int) -> float:
     return x
 
 
+@njit(cache=True)
+def _roots(values: np.ndarray, power: float, squarings: int) -> None:
+    """`_root` of many values, in place; what is below 0 becomes no number, or stays as it is."""
+    if squarings < 0:
+        for index in range(len(values)):
+            if values[index] > 0.0:
+                values[index] = np.exp2(np.log2(values[index]) / power)
+    for _ in range(squarings):
+        for index in range(len(values)):
+            values[index] = np.sqrt(values[index])
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sbx(
     a: np.ndarray, b: np.ndarray, child: np.ndarray, low: np.ndarray, high: np.ndarray,
@@ -133,23 +145,25 @@ def _sbx(
     state = np.empty(STATE_WORDS, np.uint64)
     power = eta + 1.0
     squarings = _squarings(power)
+    length = a.shape[1]
+    draws, spread = np.empty(length), np.empty(length)
     for row in range(len(ids)):
         open_stream(state, seed, ids[row])
         swapped = uniform(state) < 0.5
         chance = gene_probability if uniform(state) < probability else 0.0
-        for gene in range(a.shape[1]):
-            x, y = (b[row, gene], a[row, gene]) if swapped else (a[row, gene], b[row, gene])
-            child[row, gene] = x
-            u = uniform(state)
-            if u >= chance or x == y:
-                continue
-            u *= 2.0 / chance  # what is left of u is uniform again, in [0, 2)
-            half = 0.5 * (y - x)
-            if u >= 1.0:  # the other of the two children
-                u, half = u - 1.0, -half
-            spread = _root(2.0 * u if u <= 0.5 else 0.5 / (1.0 - u), power, squarings)
-            value = 0.5 * (x + y) + spread * half
-            child[row, gene] = min(max(value, low[gene]), high[gene])
+        uniforms(state, draws)
+        first, second = (b[row], a[row]) if swapped else (a[row], b[row])
+        for gene in range(length):  # without branches, so that it is done for many genes at a time
+            u = draws[gene] * (2.0 / chance)  # what is left of a draw below the chance is uniform again, in [0, 2)
+            u = u - 1.0 if u >= 1.0 else u
+            spread[gene] = 2.0 * u if u <= 0.5 else 0.5 / (1.0 - u)
+        _roots(spread, power, squarings)
+        for gene in range(length):
+            x, y = first[gene], second[gene]
+            other = 2.0 * draws[gene] >= chance  # of the two children
+            half = 0.5 * (x - y) if other else 0.5 * (y - x)
+            value = min(max(0.5 * (x + y) + spread[gene] * half, low[gene]), high[gene])
+            child[row, gene] = value if draws[gene] < chance and x != y else x
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

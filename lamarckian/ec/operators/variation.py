@@ -59,6 +59,8 @@ class Breeder:
                 raise MisuseError(f"operators.{name}: {unknown(name, genome.parts, 'parts')}")
         self._steps: list[tuple[str, Any, Any, Any, int, int]] = []
         for name, part in genome.parts.items():
+            if type(part) not in DEFAULTS:
+                raise MisuseError(f"part '{name}' is of a kind without operators, {type(part).__name__}")
             chosen, usual = operators.get(name, Variation()), DEFAULTS[type(part)]
             if not isinstance(chosen, Variation):
                 raise MisuseError(f"operators.{name} must be Variation(crossover=…, mutation=…), not {chosen!r}")
