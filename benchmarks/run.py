@@ -1,4 +1,4 @@
-"""Runs every benchmark, one after another; an hour, most of it the peers'."""
+"""Runs every benchmark, one after another; more than an hour, most of it the peers'."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-for name in ("pong_rules", "pool", "sampling", "training"):
+for name in ("pong_rules", "pool", "sampling", "evolution", "evolution_async", "training"):
     subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)

@@ -122,7 +122,7 @@ class Evolution:
             begun = self._waiting or self._arrived  # by workers, before a checkpoint
             for proposals in self._waiting if begun else [self.algorithm.propose(self.algorithm.size)]:
                 self._take(proposals, *self._judge(proposals))
-            self._waiting = []
+            self._waiting, self._tries = [], {}
             self._select()
             return True
         self._dispatch(self._workers)

@@ -38,6 +38,8 @@ def evolve(
     if evaluations < 1:
         raise MisuseError(f"evaluations must be at least 1, not {evaluations}")
     evaluator = as_evaluator(problem, genome, minimise)
+    if target is not None and evaluator.objectives not in (None, 1):
+        raise MisuseError(f"a target is for problems of 1 objective, and this one has {evaluator.objectives}: leave it out")
     flat = isinstance(genome, Real) or (getattr(problem, "genome", None) is None and hasattr(problem, "bounds"))
     started = time.perf_counter()
     evolution = Evolution(evaluator, algorithm, seed, mode, failures)

@@ -24,8 +24,8 @@ class NSGA2(Genetic):
     Feasible individuals dominate infeasible ones, and among these the smaller violation does (constraint domination).
 
     truncation: `crowding` as published: once by crowding distance; `pcd`: crowding recomputed after each removal; `mnn`: pruning by the M
-        nearest neighbours (Kukkonen, Deb 2006); `default`: pcd for two objectives, mnn for more, crowding where a population is so large
-        that those would cost too much.
+        nearest neighbours (Kukkonen, Deb 2006); `default`: pcd for two objectives, mnn for more, where a population is not so large that
+        it would cost too much (see `ranking.default_method`).
     Other settings: as `Genetic`.
     """
 

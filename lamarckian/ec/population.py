@@ -129,7 +129,7 @@ def choose(a: Population, b: Population, rows: np.ndarray) -> Population:
         genes, np.empty(size, np.int64), np.empty((size, 2), np.int64), np.empty(size, np.int64), np.empty(size, np.uint8),
         np.empty((size, objectives)), np.empty((size, objectives)), np.empty(size),
     )  # fmt: skip
-    _choose_columns(*_columns(a), *_columns(b), rows, *_columns(chosen))
+    _choose_columns(*_columns(a), *_columns(b), rows, *_columns(chosen))  # type: ignore[call-arg]
     return chosen
 
 

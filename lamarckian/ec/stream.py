@@ -73,7 +73,7 @@ def uniforms(state: np.ndarray, out: np.ndarray) -> None:
 @njit(cache=True)
 def below(state: np.ndarray, bound: int) -> int:
     """An integer in [0, bound), for bounds far below 2**32."""
-    return np.int64((word(state) >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32))
+    return int(np.int64((word(state) >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)))
 
 
 @njit(cache=True)

@@ -13,6 +13,8 @@ from lamarckian.record.run import Run, writing
 
 SMOOTHING_LINES = 15
 LOGARITHMIC_FROM = 1e3
+SECONDS_BELOW = 2.0
+"""Minutes below which the clock's axis shows seconds."""
 BLUE, ORANGE, GRID = "#2f6fdb", "#d9772b", "#e4e4e4"
 LEARNING = {"score": BLUE, "return": ORANGE}
 EVOLUTION = {"hypervolume": BLUE, "best": ORANGE}
@@ -47,10 +49,12 @@ def _plot(run: Run, colors: dict[str, str], unit: str, wanted: str, title: str |
         raise RunFolderError(f"{run.folder} has no {wanted} in its metrics yet, so there is no curve to draw")
     figure = Figure(figsize=(11, 3.6 * len(measures)), layout="constrained", dpi=120)
     FigureCanvasAgg(figure)
+    latest = max((line["minutes"] for line in lines if line.get("minutes") is not None), default=0.0)
+    clock, scale = ("seconds", 60.0) if latest < SECONDS_BELOW else ("minutes", 1.0)
     axes = figure.subplots(len(measures), 2, sharey="row", squeeze=False)
     for row, measure in zip(axes, measures, strict=True):
-        for axis, key, label in zip(row, ("steps", "minutes"), (unit, "minutes"), strict=True):
-            points = [(line[key], line[measure]) for line in lines if line.get(measure) is not None and line.get(key) is not None]
+        for axis, key, label, factor in zip(row, ("steps", "minutes"), (unit, clock), (1.0, scale), strict=True):
+            points = [(line[key] * factor, line[measure]) for line in lines if line.get(measure) is not None and line.get(key) is not None]
             if points:
                 x, y = np.array(points, float).T
                 axis.plot(x, y, color=colors[measure], alpha=0.25 if smoothed else 1.0, linewidth=1 if smoothed else 2)

@@ -22,6 +22,7 @@ import psutil
 import lamarckian
 from lamarckian.errors import RunFolderError
 from lamarckian.recipe import AnyRecipe, Recipe, load, load_any
+from lamarckian.recipe.document import parse
 
 PACKAGES = ("lamarckian", "numpy", "torch", "onnxruntime", "gymnasium", "ale-py", "pettingzoo", "numba", "pyzmq", "ray")
 WRITTEN = (
@@ -143,6 +144,14 @@ def open_run(folder: str | Path) -> Run:
         what = "has no recipe.yaml, so it is no run" if folder.is_dir() else "is not there"
         raise RunFolderError(f"run {folder} {what}; runs lie in the folder that `lamarckian train` named, by default under runs/")
     return Run(folder)
+
+
+def open_training(folder: str | Path) -> Run:
+    """Opens a run whose agent is to play. Raises as `open_run`, and where the run is an evolution."""
+    run = open_run(folder)
+    if "problem" in parse(run.recipe_path.read_text()):
+        raise RunFolderError(f"run {folder} is an evolution, which has no agent that plays; what it found is in {run.folder / 'front.csv'}")
+    return run
 
 
 def default_folder(recipe: str) -> Path:

@@ -104,7 +104,7 @@ def test_selection_happens_when_a_generation_has_arrived_and_stragglers_join_the
 
 def test_the_first_generation_is_all_fresh_and_children_have_parents():
     for mode in ("asynchronous", "steady"):
-        evolution, workers = driven(GA(8), mode, 3, problem=Sphere(4))
+        evolution, _ = driven(GA(8), mode, 3, problem=Sphere(4))
         proposals = {}
         propose = evolution.algorithm.propose
 
@@ -126,7 +126,7 @@ def test_the_first_generation_is_all_fresh_and_children_have_parents():
 
 
 def test_steady_mode_selects_at_each_return():
-    evolution, workers = driven(GA(6), "steady", 2, lambda id: 1.0 + id / 100, Sphere(3))
+    evolution, _ = driven(GA(6), "steady", 2, lambda id: 1.0 + id / 100, Sphere(3))
     for calls in range(1, 40):
         assert evolution.advance()
         assert evolution.generation == evolution.evaluations == calls

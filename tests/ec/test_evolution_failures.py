@@ -4,6 +4,8 @@ import logging
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lamarckian.ec import GA, NSGA2, Evolution, Failures, evolve
 from lamarckian.ec.evaluator import as_evaluator
@@ -260,6 +262,48 @@ def test_genes_of_failed_candidates_need_not_be_valid():
     )
     advance(evolution, 3)
     assert evolution.failed == 2 and all(np.isfinite(genes).all() for genes in seen.values())
+
+
+def tries(script, retries):
+    """How often a candidate is submitted whose first tries end so."""
+    for failed, kind in enumerate(script):
+        if kind == "numbers" or failed >= max(retries, kind == "died"):
+            return failed + 1
+    return len(script) + 1
+
+
+@given(
+    mode=st.sampled_from(["synchronous", "asynchronous", "steady"]),
+    sizes=st.tuples(st.integers(2, 7), st.integers(1, 9), st.integers(1, 12)),
+    seed=st.integers(0, 999),
+    failures=st.builds(Failures, retries=st.integers(0, 2), then=st.sampled_from(["skip", "penalise"])),
+    share=st.sampled_from([0.0, 0.3, 0.9]),
+    single=st.booleans(),
+)
+def test_whatever_happens_each_candidate_counts_once(mode, sizes, seed, failures, share, single):
+    population, offspring, count = sizes
+    generator = np.random.default_rng(seed)
+    kinds = np.array(["died", "raised", "timeout", "numbers"])
+    faults = {id: generator.choice(kinds, generator.integers(1, 5)).tolist() for id in range(80) if generator.random() < share}
+    told = []
+
+    class Watched(GA if single else NSGA2):
+        def tell(self, offspring):
+            told.extend(offspring.ids.tolist())
+            super().tell(offspring)
+
+    slow = generator.integers(1, 6, 1000)
+    problem = Sphere(3) if single else ZDT1(3)
+    evolution, workers = driven(Watched(population, offspring), mode, count, lambda id: slow[id], problem, seed, faults, failures)
+    while evolution.evaluations < 60:
+        evolution.advance()
+        survivors = evolution.population
+        assert len(survivors) <= population and len(np.unique(survivors.ids)) == len(survivors) and survivors.evaluated.all()
+        assert np.isfinite(survivors.fitness).all() and np.isfinite(front_of(evolution).raw).all()
+    left = [entry["proposal"]["ids"][0] for entry in evolution.save()["arrived"]]
+    assert len(told) == len(set(told)) and len(told) + len(left) == evolution.evaluations and not set(left) & set(told)
+    assert all(workers.submitted.count(id) == tries(faults.get(id, []), failures.retries) for id in told)
+    assert mode == "synchronous" or set(workers.busy) == {count}
 
 
 @pytest.mark.parametrize(

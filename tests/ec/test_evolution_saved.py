@@ -147,7 +147,8 @@ def test_a_run_whose_objectives_only_the_evaluation_told_still_knows_them():
 
 def test_genomes_of_all_kinds_are_saved():
     genome = Genome({
-        "x": Real([0.0, 1e-5], [1.0, 1.0]), "rate": Real(1e-4, 1.0, 2, "log"), "n": Integer(-3, 3, 2), "kind": Categorical([["a", None], [1, 2.5, False]]),
+        "x": Real([0.0, 1e-5], [1.0, 1.0]), "rate": Real(1e-4, 1.0, 2, "log"), "n": Integer(-3, 3, 2),
+        "kind": Categorical([["a", None], [1, 2.5, False]]),
         "order": Permutation(4), "team": Subset(6, 2), "net": Network([("w", (2, 2)), ("b", ())]),
     })  # fmt: skip
 
@@ -198,6 +199,19 @@ def test_another_algorithm_and_another_direction_are_refused():
         Evolution(as_evaluator(ZDT1(5)), Other(6), 1).load(tree)
     with pytest.raises(CheckpointError, match="its minimise is True, here it is False"):
         Evolution(as_evaluator(Up()), NSGA2(6), 1).load(tree)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("calls", range(1, 9))
+def test_what_workers_had_begun_this_process_ends(name, calls):
+    faults = {1: ["raised"], 6: ["timeout"], 9: ["died"]}
+    whole, _ = driven(name, "synchronous", 3, faults=faults, failures=Failures(retries=1))
+    for _ in range(calls):
+        whole.advance()
+    rest = Evolution(as_evaluator(problem_for(name)), ALGORITHMS[name](), 1, failures=Failures(retries=1))
+    rest.load(stored(whole.save()))
+    advance(whole, 6), advance(rest, 6)
+    assert same(known(rest), known(whole)) and whole.failed == 0
 
 
 def test_workers_may_be_as_many_as_you_like_after_a_restart():

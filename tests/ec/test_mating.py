@@ -99,7 +99,7 @@ def test_oldest_draws_by_age_only():
 
 
 def test_nearest_and_farthest_by_hand():
-    """In units of their ranges, the points are (0, 0), (0.1, 0), (0.5, 0.5), (1, 1); in their own the second objective would hide the first."""
+    """In units of their ranges, the points are (0, 0), (0.1, 0), (0.5, 0.5) and (1, 1)."""
     fitness = [[0, 0], [0.1, 0], [0.5, 500], [1, 1000]]
     rank = [0, 1, 2, 3]
     near = {tuple(sorted(pair)) for pair in pairs("nearest", rank=rank, fitness=fitness).tolist()}

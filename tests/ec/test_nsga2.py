@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lamarckian.ec import NSGA2, evolve, problems
-from lamarckian.ec.evolution import Evolution
 from lamarckian.ec.evaluator import as_evaluator
+from lamarckian.ec.evolution import Evolution
 from lamarckian.errors import MisuseError
 
 

@@ -186,10 +186,10 @@ def test_values_are_scaled_to_their_range():
     assert np.array_equal(scaled(values, values.min(axis=0), values.max(axis=0)), [[0, 0, 0.5], [1, 1, 0.5], [0.5, 0.25, 0.5]])
 
 
-def evolve(run, **measures):
+def evolve(run, minutes=1.0, **measures):
     with Metrics(run) as metrics:
         for generation, values in enumerate(zip(*measures.values(), strict=True), 1):
-            metrics.write({"steps": 50 * generation, "minutes": generation / 4, **dict(zip(measures, values, strict=True))})
+            metrics.write({"steps": 50 * generation, "minutes": generation * minutes, **dict(zip(measures, values, strict=True))})
 
 
 def test_the_progress_of_an_evolution_is_drawn_as_it_was(run, figures):
@@ -200,7 +200,14 @@ def test_the_progress_of_an_evolution_is_drawn_as_it_was(run, figures):
     assert [axis.get_ylabel() for axis in axes] == ["hypervolume", "", "best", ""]
     [volume], [value] = axes[0].lines, axes[3].lines
     assert volume.get_xydata().tolist() == [[100, 0.25], [150, 0.75]]
-    assert value.get_xydata().tolist() == [[0.5, 8.0], [0.75, 2.0]]
+    assert value.get_xydata().tolist() == [[2.0, 8.0], [3.0, 2.0]]
+
+
+def test_the_clock_of_a_short_run_shows_seconds(run, figures):
+    evolve(run, minutes=0.5, best=[None, 8.0, 2.0])
+    plot_progress(run)
+    axis = figures[0].axes[1]
+    assert axis.get_xlabel() == "seconds" and axis.lines[0].get_xdata().tolist() == [60.0, 90.0]
 
 
 @pytest.mark.parametrize(
