@@ -122,9 +122,9 @@ def evaluate(
     """Plays matches with a trained agent and reports how it did."""
     import msgspec
 
-    from lamarckian.record.run import open_run
+    from lamarckian.record.run import open_training
 
-    opened = open_run(run)
+    opened = open_training(run)
     from lamarckian.evaluate.matches import evaluate as play
 
     report: Any = play(opened, against, matches, checkpoint, stochastic, seed)
@@ -144,10 +144,10 @@ def video(
     seed: Seed = 0,
 ) -> None:
     """Films the first minute of a match of a trained agent."""
-    from lamarckian.record.run import open_run
+    from lamarckian.record.run import open_training
     from lamarckian.record.video import check_video, write_video
 
-    opened = open_run(run)
+    opened = open_training(run)
     path = out or opened.video_path
     check_video(path)
     from lamarckian.evaluate.matches import film
@@ -223,6 +223,7 @@ def _evolve(run: Run, recipe: EvolutionRecipe, quiet: bool, resumed: bool) -> No
     from lamarckian.evaluate.evolution import draw_front
     from lamarckian.evaluate.evolution import evolve as optimise
     from lamarckian.record.checkpoint import saved
+    from lamarckian.record.metrics import show
     from lamarckian.record.plots import plot_progress
     from lamarckian.record.progress import Progress
 
@@ -236,6 +237,7 @@ def _evolve(run: Run, recipe: EvolutionRecipe, quiet: bool, resumed: bool) -> No
     if outcome.measure is not None:
         pictures["curve"] = lambda: plot_progress(run)
     made = _drawn(pictures, quiet)
+    show(run, made, outcome.evaluations)
     measure = [] if outcome.measure is None else [(outcome.measure[0], f"{outcome.measure[1]:.6g}")]
     _print_table(
         [

@@ -45,7 +45,7 @@ def refused(*arguments, says):
 def test_help_names_every_command():
     done = lamarckian("--help")
     assert done.returncode == 0
-    for command in ("train", "resume", "evaluate", "video", "recipes", "games", "schema"):
+    for command in ("train", "evolve", "resume", "evaluate", "video", "recipes", "games", "schema"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -124,7 +124,9 @@ def test_games_are_listed_with_bots_and_what_is_missing(tmp_path):
 def test_the_schema_is_json():
     done = lamarckian("schema")
     assert done.returncode == 0
-    assert set(json.loads(done.stdout)["properties"]) >= {"game", "roles", "network", "algorithm"}
+    training, evolution = json.loads(done.stdout)["oneOf"]
+    assert set(training["properties"]) >= {"game", "roles", "network", "algorithm"}
+    assert set(evolution["properties"]) >= {"problem", "algorithm", "mode", "workers", "failures"}
 
 
 def _resolved():

@@ -62,7 +62,6 @@ class Evolution:
 
     population: see `Algorithm`. best: the fittest individual so far where there is one objective, a population of at most one.
     evaluations: candidates that came back, of which `failed` failed. generation: selections so far.
-    busy_s: seconds that workers have worked, all together.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Evolution:
         self.failures = failures
         self.objectives = evaluator.objectives
         self.generation = self.evaluations = self.failed = 0
-        self.busy_s = 0.0
+        self._busy_s = 0.0
         self.faults: deque[tuple[int, Fault]] = deque(maxlen=100)
         first = evaluator.initialize(algorithm.starters, generator(seed, "initialize"))
         if first is not None:
@@ -115,6 +114,11 @@ class Evolution:
     def workers(self) -> int:
         """How many work at a time."""
         return self._workers.count if self._workers is not None else 1
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that workers have worked, all together, also on what is still on its way."""
+        return self._busy_s + (self._workers.running_s if self._workers is not None else 0.0)
 
     def advance(self) -> bool:
         """Goes on until some candidates have come back; True where survivors were selected."""
@@ -149,7 +153,7 @@ class Evolution:
             "generation": self.generation,
             "evaluations": self.evaluations,
             "failed": self.failed,
-            "busy_s": self.busy_s,
+            "busy_s": self._busy_s,
             "best": self.best.rows(),
             "pending": [vars(group) for group in join_proposals(pending)],
             "arrived": [
@@ -174,7 +178,7 @@ class Evolution:
         self.objectives = self.objectives or objectives
         self.algorithm.load(state["algorithm"])
         self.generation, self.evaluations, self.failed = state["generation"], state["evaluations"], state["failed"]
-        self.busy_s = state["busy_s"]
+        self._busy_s = state["busy_s"]
         self.best = Population(**state["best"])
         self._waiting = sorted(
             (row for group in state["pending"] for row in one_row(Proposals(**group))), key=lambda proposal: int(proposal.ids[0])
@@ -219,7 +223,7 @@ class Evolution:
             for row in rows.tolist():
                 del evaluation.faults[row]
             evaluation.faults |= {int(rows[index]): fault for index, fault in again.faults.items()}
-        self.busy_s += time.perf_counter() - started
+        self._busy_s += time.perf_counter() - started
         return genes, evaluation
 
     def _dispatch(self, workers: Workers) -> None:
@@ -232,7 +236,7 @@ class Evolution:
 
     def _receive(self, result: Result) -> None:
         proposal = self._flying.pop(result.id)
-        self.busy_s += result.seconds
+        self._busy_s += result.seconds
         fault = result.evaluation.faults.get(0)
         if fault is not None and fault.kind != "numbers":
             tried = self._tries.get(result.id, 0)
@@ -245,12 +249,15 @@ class Evolution:
 
     def _take(self, proposals: Proposals, genes: Genes, evaluation: Evaluation) -> None:
         """Counts what came back for good."""
+        if self.failures.then == "stop":
+            for row, fault in sorted(evaluation.faults.items()):
+                if fault.kind != "numbers":
+                    self._waiting = [*one_row(proposals), *self._waiting]  # for whoever goes on from here, the fault mended
+                    raise EvaluationError(f"candidate {proposals.ids[row]} cannot be judged: {fault.message}")
         self.evaluations += len(proposals)
         self.failed += len(evaluation.faults)
         for row, fault in sorted(evaluation.faults.items()):
             id = int(proposals.ids[row])
-            if self.failures.then == "stop" and fault.kind != "numbers":
-                raise EvaluationError(f"candidate {id} cannot be judged: {fault.message}")
             if not self.faults:
                 _LOG.warning("candidate %d has failed: %s", id, fault.message)
             self.faults.append((id, fault))

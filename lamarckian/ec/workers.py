@@ -31,13 +31,16 @@ class Result:
 class Workers(Protocol):
     """Workers that make and judge one candidate at a time each.
 
-    count: how many there are. free: how many have nothing to do.
+    count: how many there are. free: how many have nothing to do. running_s: seconds that the others have spent so far on what they do now.
     """
 
     count: int
 
     @property
     def free(self) -> int: ...
+
+    @property
+    def running_s(self) -> float: ...
 
     def submit(self, proposal: Proposals) -> None:
         """Gives one candidate to a free worker."""
@@ -90,6 +93,7 @@ class Here:
     """One worker, in this process."""
 
     count = 1
+    running_s = 0.0
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench

@@ -36,6 +36,13 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     shared: dict[str, Array] | None
 
 
+class Judging(msgspec.Struct, frozen=True, tag=True):
+    """A candidate is made, which may have meant to wait for a compiler; from now on it is judged."""
+
+    attempt: int
+    id: int
+
+
 class Done(msgspec.Struct, frozen=True, tag=True):
     """What became of a candidate; see `Result`. genes: None where whoever proposed it can make them anew."""
 

@@ -85,7 +85,6 @@ class _Evolving:
         self._seconds = 0.0
         self._selected = True
         self._stopped = False
-        self._noted = 0
         self._rate: tuple[int, float, float] = (0, 0.0, 0.0)
         self._reference = _reference(recipe, evolution.objectives)
 
@@ -95,7 +94,12 @@ class _Evolving:
         evolution = self._evolution
         self._rate = (evolution.evaluations, self._seconds, evolution.busy_s)
         with Metrics(self._run, saved) as metrics, interrupts(self._interrupt):
-            self._loop(metrics)
+            try:
+                self._loop(metrics)
+            except LamarckianError:
+                if evolution.evaluations:
+                    self._save()  # the fault may be mended, and what came back before is good
+                raise
             folder = self._save()
         front = front_of(evolution)
         self._write_front()
@@ -119,7 +123,6 @@ class _Evolving:
         while not (done or self._stopped):
             self._selected = evolution.advance()
             self._seconds = time.perf_counter() - started
-            self._note_faults()
             done = self._done()
             if evolution.evaluations > recorded and (
                 done
@@ -199,12 +202,6 @@ class _Evolving:
             minimise=evolution.evaluator.minimise,
         )
 
-    def _note_faults(self) -> None:
-        if self._evolution.failed and not self._noted:
-            id, fault = self._evolution.faults[-1]
-            self._progress.note(f"candidate {id} has failed: {fault.message} (said once; failures are counted)")
-        self._noted = self._evolution.failed
-
     def _save(self) -> Path:
         evolution = self._evolution
         arrays, state = checkpoint.pack({"evolution": evolution.save(), "seconds": self._seconds, "selected": self._selected})
@@ -241,7 +238,6 @@ class _Evolving:
             raise CheckpointError(
                 f"{where} does not fit the recipe's algorithm and its settings ({error}); leave these as they were"
             ) from error
-        self._noted = self._evolution.failed
         return saved.steps
 
     def _interrupt(self) -> None:

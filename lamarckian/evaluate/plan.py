@@ -20,7 +20,7 @@ from lamarckian.nets.policy import build, parameter_count
 from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
-from lamarckian.record.run import open_run
+from lamarckian.record.run import open_training
 from lamarckian.record.signature import check_signature
 
 
@@ -98,7 +98,7 @@ def export(policy: Any) -> Model:
 
 def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, checkpoint.Checkpoint]:
     """The policy of a run's checkpoint, to play `role`. Raises CheckpointError where it does not fit the game."""
-    run = open_run(folder)
+    run = open_training(folder)
     saved = checkpoint.load(run, which)
     check_signature(saved.signature, role, f"checkpoint {saved.steps} of {folder}")
     policy = build_policy(run.recipe(), role)

@@ -16,7 +16,7 @@ from lamarckian.ec.evaluator import failed_evaluation
 from lamarckian.ec.population import Fault
 from lamarckian.ec.workers import Result
 from lamarckian.errors import MisuseError, ProcessError
-from lamarckian.evaluate.candidates import Done, Ready, result, task
+from lamarckian.evaluate.candidates import Done, Judging, Ready, result, task
 from lamarckian.transport.channel import LIMIT_BYTES, Inbox, local_address
 
 WATCH_S = 0.1
@@ -26,13 +26,14 @@ STILLBORN = 3
 
 @dataclass
 class _Worker:
-    """attempt: of its process. job: what it works on. since: when it began. version: of the shared arrays that it has."""
+    """attempt: of its process. job: what it works on, since when; it is judged since when. version: of the shared arrays that it has."""
 
     attempt: int
     pid: int
     ready: bool = False
     job: Proposals | None = None
     since: float = 0.0
+    judged_since: float | None = None
     version: int | None = None
     overdue: bool = False
     stillborn: int = 0
@@ -46,7 +47,7 @@ class Processes:
     """`Workers` that are processes of a cluster, one candidate at a time each. One that dies or hangs is replaced at once.
 
     cluster: where they run; it is closed with this. config: what `lamarckian.evaluate.worker.main` needs, but address and name.
-    timeout_s: after which a worker that still judges a candidate is taken for hung; None: never.
+    timeout_s: after which a worker that still judges a candidate, having made it, is taken for hung; None: never.
     The worker's genes come back only where its evaluator changed them: whoever proposed a candidate can make it anew.
     """
 
@@ -54,7 +55,7 @@ class Processes:
         self.count = count
         self._cluster = cluster
         self._timeout_s = timeout_s
-        self._inbox = Inbox([Ready, Done], local_address())
+        self._inbox = Inbox([Ready, Judging, Done], local_address())
         self._workers: dict[str, _Worker] = {}
         self._watched_s = 0.0
         environment = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -64,7 +65,7 @@ class Processes:
                 started = cluster.start(
                     name,
                     "lamarckian.evaluate.worker:main",
-                    {**config, "address": self._inbox.address, "name": name},
+                    {**config, "address": self._inbox.address, "name": name, "timed": timeout_s is not None},
                     environment=environment,
                 )
                 self._workers[name] = _Worker(started.attempt, started.pid)
@@ -76,6 +77,12 @@ class Processes:
     def free(self) -> int:
         """Workers that are ready and have nothing to do."""
         return sum(worker.free for worker in self._workers.values())
+
+    @property
+    def running_s(self) -> float:
+        """As `Workers.running_s`."""
+        now = time.monotonic()
+        return sum(now - worker.since for worker in self._workers.values() if worker.job is not None)
 
     def submit(self, proposal: Proposals) -> None:
         """As `Workers.submit`."""
@@ -93,17 +100,18 @@ class Processes:
         results: list[Result] = []
         deadline = time.monotonic() + timeout_s
         while True:
-            now = time.monotonic()
-            if now - self._watched_s >= WATCH_S:
-                self._watched_s = now
-                results += self._watch()
-            wait_s = 0.0 if results else min(WATCH_S, max(0.0, deadline - now))
+            wait_s = 0.0 if results else min(WATCH_S, max(0.0, deadline - time.monotonic()))
             received = self._inbox.receive(wait_s)
             if received is not None:
                 results += self._read(*received)
                 if isinstance(received[1], Ready):
                     return results
-            elif results or now >= deadline:
+                continue
+            now = time.monotonic()
+            if now - self._watched_s >= WATCH_S:  # with nothing left to read, so that nobody is late who has come
+                self._watched_s = now
+                results += self._watch(now)
+            if results or now >= deadline:
                 return results
 
     def close(self) -> None:
@@ -111,7 +119,7 @@ class Processes:
         self._cluster.close()
         self._inbox.close()
 
-    def _read(self, name: str, message: Ready | Done) -> list[Result]:
+    def _read(self, name: str, message: Ready | Judging | Done) -> list[Result]:
         worker = self._workers.get(name)
         if worker is None or message.attempt != worker.attempt:  # the last words of one that was replaced
             return []
@@ -120,17 +128,21 @@ class Processes:
             return []
         if worker.job is None or message.id != int(worker.job.ids[0]):
             return []
-        worker.job = None
+        if isinstance(message, Judging):
+            worker.judged_since = time.monotonic()
+            return []
+        worker.job = worker.judged_since = None
         return [result(message)]
 
-    def _watch(self) -> list[Result]:
+    def _watch(self, now: float) -> list[Result]:
         """Replaces who died; ends who took too long, to be replaced when the system says that it is gone."""
         results = []
         for end in self._cluster.poll():
             results += self._replace(end)
-        now = time.monotonic()
+        if self._timeout_s is None:
+            return results
         for worker in self._workers.values():
-            if self._timeout_s is not None and worker.job is not None and now - worker.since > self._timeout_s and not worker.overdue:
+            if worker.judged_since is not None and now - worker.judged_since > self._timeout_s and not worker.overdue:
                 worker.overdue = True
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)

@@ -23,7 +23,7 @@ class Failures(Keys):
     """What happens to a candidate that cannot be judged."""
 
     timeout_s: Seconds | None = None
-    """After which a worker is taken for hung, and replaced."""
+    """After which a worker that judges a candidate is taken for hung, and replaced. What a problem compiles in its first call counts."""
     retries: Annotated[int, Field(ge=0)] = 0
     then: Literal["skip", "penalise", "stop"] = "skip"
 

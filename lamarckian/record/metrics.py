@@ -1,9 +1,13 @@
 """Metrics of a run: one JSON object a line in `metrics.jsonl`, and the same numbers as TensorBoard events.
 
-A line has `steps`, and of these what applies: `updates`, `minutes`, `score` (mean over the recipe's window), `return`,
+A line of a training has `steps`, and of these what applies: `updates`, `minutes`, `score` (mean over the recipe's window), `return`,
 `rate_hz` (steps per second), `staleness` (mean), `actors` (alive), the algorithm's own (see its class), and groups by prefix:
-`loss/…`, `time/…` and `actor/…` (shares of the learner's and the actors' time), `pool/…`. Numbers that are not finite become
-null.
+`loss/…`, `time/…` and `actor/…` (shares of the learner's and the actors' time), `pool/…`.
+
+A line of an evolution has `steps` (evaluations so far), `generation`, `minutes`, `rate_hz` (evaluations per second), `hypervolume` or
+`best`, `front` (individuals in it), `feasible` (share of the population), `failed` (so far), `utilisation` (share of the workers' time).
+
+Numbers that are not finite become null.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lamarckian.errors import RunFolderError
@@ -37,8 +42,7 @@ class Metrics:
                 write(run.metrics_path, "".join(json.dumps(line) + "\n" for line in kept))
             self._path = run.metrics_path
             self._file = run.metrics_path.open("ab", buffering=0)
-            name = f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{os.getpid()}"
-            self._events = RecordWriter((run.folder / name).open("wb", buffering=0))
+            self._events = RecordWriter(_events_path(run, str(os.getpid())).open("wb", buffering=0))
             self._events.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
             if resume_steps is not None:
                 start = SessionLog(status=SessionLog.START)
@@ -76,6 +80,26 @@ class Metrics:
         self.close()
 
 
+def show(run: Run, pictures: Mapping[str, Path], steps: int) -> None:
+    """Puts pictures (PNG), by name, into the run's TensorBoard events. Raises RunFolderError where they cannot be written."""
+    from PIL import Image
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    if not pictures:
+        return
+    shown = []
+    for name, path in pictures.items():
+        with Image.open(path) as picture:
+            image = Summary.Image(width=picture.width, height=picture.height, colorspace=3, encoded_image_string=path.read_bytes())
+        shown.append(Summary.Value(tag=name, image=image))
+    with writing(run.folder), _events_path(run, "pictures").open("wb") as file:
+        events = RecordWriter(file)
+        events.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        events.write(Event(wall_time=time.time(), step=steps, summary=Summary(value=shown)).SerializeToString())
+
+
 def read(run: Run) -> list[dict[str, Any]]:
     """The lines of a run's metrics, without a last one that was cut off.
 
@@ -93,6 +117,10 @@ def read(run: Run) -> list[dict[str, Any]]:
             raise RunFolderError(f"{run.metrics_path}, line {number}: not a line of metrics") from None
         values.append(value)
     return values
+
+
+def _events_path(run: Run, suffix: str) -> Path:
+    return run.folder / f"events.out.tfevents.{time.time():.6f}.{platform.node()}.{suffix}"
 
 
 def _plain(value: Any) -> Any:

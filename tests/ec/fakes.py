@@ -44,6 +44,7 @@ class Scripted:
         self, bench: Bench, count: int, duration: Callable[[int], float] = lambda id: 1.0, faults: Mapping[int, list] | None = None
     ) -> None:
         self.count = count
+        self.running_s = 0.0
         self.now = 0.0
         self.busy: list[int] = []
         self.submitted: list[int] = []

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lamarckian.errors import RunFolderError
-from lamarckian.record.metrics import Metrics, read
+from lamarckian.record.metrics import Metrics, read, show
 from lamarckian.record.run import Run
 
 
@@ -31,6 +31,22 @@ def test_a_line_is_in_both_files_as_soon_as_it_is_written(run):
             {"steps": 20, "score": 0.75, "return": None},
         ]
         assert events(run) == {"score": [(10, 0.5), (20, 0.75)], "loss/policy": [(10, 0.25)]}
+
+
+def test_pictures_are_shown_beside_the_numbers(run, tmp_path):
+    from PIL import Image
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with Metrics(run) as metrics:
+        metrics.write({"steps": 10, "score": 0.5})
+    Image.new("RGB", (4, 3), "red").save(tmp_path / "front.png")
+    show(run, {"front": tmp_path / "front.png"}, 10)
+    assert events(run) == {"score": [(10, 0.5)]}
+    accumulator = EventAccumulator(str(run.folder))
+    accumulator.Reload()
+    [image] = accumulator.Images("front")
+    assert (image.step, image.width, image.height) == (10, 4, 3)
+    assert image.encoded_image_string == (tmp_path / "front.png").read_bytes()
 
 
 def test_numbers_that_are_not_finite_stay_json(run):

@@ -18,8 +18,8 @@ __all__ = ["METHODS", "UNRANKED", "crowding_distance", "default_method", "non_do
 METHODS = {"crowding": CROWDING, "pcd": PCD, "mnn": MNN}
 """The ways to prune the front that does not fit, see `truncate`."""
 
-MNN_LARGEST = 2000
-"""Rows kept of four and more objectives up to which `default_method` is "mnn"."""
+MNN_LARGEST = 500
+"""Rows kept of three and more objectives up to which `default_method` is "mnn"."""
 
 _ALL_FEASIBLE = np.empty(0)
 
@@ -78,12 +78,11 @@ def survive(
 def default_method(objectives: int, size: int) -> str:
     """The `method` of `truncate` for so many objectives, and `size` rows to be kept.
 
-    "pcd" for two objectives, where it is as good and costs hardly more than "crowding" at any size; "mnn" for more, as
-    crowding distances mislead there. With four and more its search for neighbours grows nearly with the square of the
-    size: to halve a front of 2,000 rows took 0.03 s with four objectives and 0.08 s with eight, of 20,000 it took 1.3 s and
-    30 s, where "pcd" took 0.04 s and 0.5 s. So beyond MNN_LARGEST it is "pcd".
+    "pcd" for two objectives, where it is as good as any and costs hardly more than "crowding" at any size; "mnn" for more, as
+    crowding distances mislead there, up to MNN_LARGEST: its search for neighbours grows nearly with the square of the size,
+    and at 1,000 rows of three objectives it already costs several times all the rest of a generation. Beyond that "pcd".
     """
-    return "mnn" if objectives == 3 or (objectives > 3 and size <= MNN_LARGEST) else "pcd"
+    return "mnn" if objectives > 2 and size <= MNN_LARGEST else "pcd"
 
 
 def _fitness(fitness: ArrayLike) -> NDArray[np.float64]:

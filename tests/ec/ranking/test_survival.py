@@ -164,4 +164,4 @@ def test_misuse_is_refused():
 
 def test_defaults_by_objectives_and_size():
     assert [default_method(objectives, 100) for objectives in (1, 2, 3, 8)] == ["pcd", "pcd", "mnn", "mnn"]
-    assert [default_method(objectives, 10_000) for objectives in (1, 2, 3, 8)] == ["pcd", "pcd", "mnn", "pcd"]
+    assert [default_method(objectives, 10_000) for objectives in (1, 2, 3, 8)] == ["pcd", "pcd", "pcd", "pcd"]
