@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHORT = ["stop.steps=null", "stop.score=null", "stop.minutes=0.05", "learner.threads=1"]
+SHORT_EVOLUTION = ["stop.target=null", "stop.hypervolume=null", "stop.minutes=null"]
 MADE_ELSEWHERE = ("make ", "pip install", "python benchmarks/")
 
 
@@ -25,9 +26,21 @@ def commands() -> list[str]:
     return list(dict.fromkeys(line for line in found if line and not line.startswith("#")))
 
 
-def shortened(command: str) -> str:
-    """The command, but a training ends after a few seconds."""
-    return f"{command} {' '.join(SHORT)}" if re.match(r"lamarckian (train|resume) ", command) else command
+def python_blocks() -> list[pytest.param]:
+    return [pytest.param(block, id=f"{page.name}-{index}") for page in PAGES for index, block in enumerate(blocks(page, "python"))]
+
+
+def shortened(command: str, folder: Path) -> str:
+    """The command, as run in `folder`, but a training ends after a few seconds, and an evolution after a few generations."""
+    found = re.match(r"lamarckian (train|evolve|resume) (\S+)", command)
+    if found is None:
+        return command
+    verb, what = found.groups()
+    if verb == "evolve":
+        return f"{command} {' '.join(SHORT_EVOLUTION)} stop.evaluations=100"
+    if verb == "resume" and "problem:" in (folder / what / "recipe.yaml").read_text():
+        return f"{command} {' '.join(SHORT_EVOLUTION)} stop.evaluations=200"
+    return f"{command} {' '.join(SHORT)}"
 
 
 def test_every_command_of_the_documentation_runs(tmp_path):
@@ -38,7 +51,13 @@ def test_every_command_of_the_documentation_runs(tmp_path):
         if command.startswith(MADE_ELSEWHERE) or "atari" in command:
             continue
         done = subprocess.run(
-            shortened(command), shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120
+            shortened(command, tmp_path),
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         ran += 1
@@ -54,9 +73,22 @@ def test_targets_and_scripts_of_the_documentation_are_there():
             assert (ROOT / script).is_file(), command
 
 
-def test_the_example_in_the_readme_is_the_example():
-    [shown] = blocks(ROOT / "README.md", "python")
-    assert shown == (ROOT / "examples" / "duel.py").read_text()
+@pytest.mark.parametrize("block", python_blocks())
+def test_every_python_block_of_the_documentation_runs(block, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "block.py").write_text(block)
+    done = subprocess.run([sys.executable, "block.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("page", "example"), [("README.md", "duel.py"), ("docs/evolution.md", "team.py")])
+def test_an_example_in_the_documentation_is_the_example(page, example):
+    assert (ROOT / "examples" / example).read_text() in blocks(ROOT / page, "python")
+
+
+def test_the_recipe_of_a_program_in_the_documentation_is_the_example():
+    _, _, *lines = (ROOT / "examples" / "knapsack.yaml").read_text().splitlines(keepends=True)
+    assert "".join(lines) in blocks(ROOT / "docs" / "evolution.md", "yaml")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

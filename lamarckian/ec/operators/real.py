@@ -12,6 +12,9 @@ from lamarckian.ec.genome import Real
 from lamarckian.ec.operators.interface import check_positive, check_share
 from lamarckian.ec.stream import STATE_WORDS, normal, open_stream, uniform, uniforms
 
+_LANES = 8
+"""Numbers that a processor's vectors may hold: what is a whole number of vectors has no slow rest."""
+
 
 @dataclass(frozen=True)
 class SBX:
@@ -146,14 +149,16 @@ def _sbx(
     power = eta + 1.0
     squarings = _squarings(power)
     length = a.shape[1]
-    draws, spread = np.empty(length), np.empty(length)
+    padded = -(-length // _LANES) * _LANES
+    draws, spread = np.zeros(padded), np.empty(padded)
     for row in range(len(ids)):
         open_stream(state, seed, ids[row])
         swapped = uniform(state) < 0.5
         chance = gene_probability if uniform(state) < probability else 0.0
-        uniforms(state, draws)
+        uniforms(state, draws[:length])
         first, second = (b[row], a[row]) if swapped else (a[row], b[row])
-        for gene in range(length):  # without branches, so that it is done for many genes at a time
+        made = child[row]
+        for gene in range(padded):  # without branches, so that it is done for many genes at a time
             u = draws[gene] * (2.0 / chance)  # what is left of a draw below the chance is uniform again, in [0, 2)
             u = u - 1.0 if u >= 1.0 else u
             spread[gene] = 2.0 * u if u <= 0.5 else 0.5 / (1.0 - u)
@@ -163,7 +168,7 @@ def _sbx(
             other = 2.0 * draws[gene] >= chance  # of the two children
             half = 0.5 * (x - y) if other else 0.5 * (y - x)
             value = min(max(0.5 * (x + y) + spread[gene] * half, low[gene]), high[gene])
-            child[row, gene] = value if draws[gene] < chance and x != y else x
+            made[gene] = value if draws[gene] < chance and x != y else x
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

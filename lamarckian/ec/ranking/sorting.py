@@ -9,11 +9,8 @@ from lamarckian.ec.ranking.compiled import njit
 RUN = 8
 """Length of the runs that are sorted by insertion before they are merged."""
 
-DIGIT, DIGITS = 11, 3
-"""Bits of a digit of the radix sort, and the leading digits it looks at: sign, exponent, and 21 bits of the fraction."""
-
-RADIX_FROM = 256
-"""Rows from which the radix sort pays."""
+PACKED_FROM = 256
+"""Rows from which it pays to sort packed keys."""
 
 
 @njit
@@ -80,55 +77,56 @@ def _sort(points, j, order):
 
 
 @njit
-def _radix_sort(points, j, order):
-    """The same result as `_sort`, from ascending `order`: by leading digits first, then what these leave equal by merging."""
-    size = order.size
-    values = np.empty(size)
-    for i in range(size):
-        values[i] = points[i, j] + 0.0  # the sum makes -0 a 0
+def _pack(points, bits, packed):
+    """Fills `packed`, uint64 `[M, N]`, with the leading bits of each number, as integers in the same order, above `bits` for its row."""
+    sign, rows = np.uint64(1 << 63), np.uint64((1 << bits) - 1)
+    values = np.empty(points.shape[0])
     codes = values.view(np.uint64)
-    sign, rest = np.uint64(1 << 63), np.uint64(64 - DIGIT * DIGITS)
-    for i in range(size):  # unsigned integers in the order of the numbers
-        codes[i] = (~codes[i] if codes[i] & sign else codes[i] | sign) >> rest
-    source, target = order, np.empty(size, np.int64)
-    starts = np.empty((1 << DIGIT) + 1, np.int64)
-    for step in range(DIGITS):
-        shift, mask = np.uint64(step * DIGIT), np.uint64((1 << DIGIT) - 1)
-        for digit in range(starts.size):
-            starts[digit] = 0
-        for i in range(size):
-            starts[np.int64(codes[i] >> shift & mask) + 1] += 1
-        for digit in range(1 << DIGIT):
-            starts[digit + 1] += starts[digit]
-        for i in range(size):
-            row = source[i]
-            place = np.int64(codes[row] >> shift & mask)
-            target[starts[place]] = row
-            starts[place] += 1
-        source, target = target, source
-    for i in range(size):
-        order[i] = source[i]
-    start = 0
-    for end in range(1, size + 1):
-        if end == size or codes[order[end]] != codes[order[start]]:
-            if end - start > 1:
-                _sort(points, j, order[start:end])
-            start = end
+    for j in range(points.shape[1]):
+        for i in range(points.shape[0]):
+            values[i] = points[i, j] + 0.0  # the sum makes -0 a 0
+            code = ~codes[i] if codes[i] & sign else codes[i] | sign
+            packed[j, i] = (code & ~rows) | np.uint64(i)
 
 
 @njit
-def sort_objectives(points):
+def _unpack(points, bits, packed, order):
+    """The rows of sorted keys; what the leading bits leave equal is sorted by merging."""
+    rows = np.uint64((1 << bits) - 1)
+    for j in range(points.shape[1]):
+        start = 0
+        for i in range(points.shape[0]):
+            order[j, i] = np.int64(packed[j, i] & rows)
+            if packed[j, i] >> np.uint64(bits) != packed[j, start] >> np.uint64(bits):
+                if i - start > 1:
+                    _sort(points, j, order[j, start:i])
+                start = i
+        if points.shape[0] - start > 1:
+            _sort(points, j, order[j, start:])
+
+
+@njit
+def _sort_all(points, order):
+    for j in range(points.shape[1]):
+        for row in range(points.shape[0]):
+            order[j, row] = row
+        _sort(points, j, order[j])
+
+
+def sort_objectives(points: np.ndarray) -> np.ndarray:
     """Row indices int64 `[M, N]`: in row j those of `points` `[N, M]`, finite, in ascending order of objective j.
 
     Ties are broken by the next objectives, cyclically, and copies by index, so that the order depends on the values and
     not on how the rows are arranged, copies stand side by side, and row 0 is the lexicographic order.
     """
-    order = np.empty((points.shape[1], points.shape[0]), np.int64)
-    for j in range(points.shape[1]):
-        for row in range(points.shape[0]):
-            order[j, row] = row
-        if points.shape[0] < RADIX_FROM:
-            _sort(points, j, order[j])
-        else:
-            _radix_sort(points, j, order[j])
+    size, objectives = points.shape
+    order = np.empty((objectives, size), np.int64)
+    if size < PACKED_FROM:
+        _sort_all(points, order)
+        return order
+    bits, packed = size.bit_length(), np.empty((objectives, size), np.uint64)
+    _pack(points, bits, packed)
+    for keys in packed:
+        keys.sort()  # by the processor's vectors, where it has them
+    _unpack(points, bits, packed, order)
     return order
