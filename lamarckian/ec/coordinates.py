@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from lamarckian.ec.compiled import njit
 
 MARGIN = 0.05
 """How far, as a share of a gene's range, a bound is felt on its inner side."""
@@ -41,7 +42,7 @@ class Coordinates:
         return np.where(bounded, inner, genes)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _place(centre: np.ndarray, scale: np.ndarray, steps: np.ndarray, low: np.ndarray, high: np.ndarray, genes: np.ndarray) -> None:
     for row in range(steps.shape[0]):
         for gene in range(steps.shape[1]):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from lamarckian.ec.algorithm import Proposals
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Genes, Genome
 from lamarckian.ec.operators.interface import check_positive
 from lamarckian.ec.population import NOBODY, Population
@@ -87,7 +87,7 @@ class CSO(Swarm):
         return np.where(first_wins, b, a), np.where(first_wins, a, b)
 
 
-@njit(cache=True)
+@njit
 def _shuffled(count: int, seed: int, key: int) -> np.ndarray:
     state = np.empty(STATE_WORDS, np.uint64)
     open_stream(state, seed, key)
@@ -98,7 +98,7 @@ def _shuffled(count: int, seed: int, key: int) -> np.ndarray:
     return order
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _learn(
     ids: np.ndarray, x: np.ndarray, velocity: np.ndarray, winner: np.ndarray, mean: np.ndarray, phi: float,
     low: np.ndarray, high: np.ndarray, seed: int,

@@ -17,6 +17,7 @@ class Evaluator(Protocol):
     """Describes genomes, makes first ones, and judges them.
 
     minimise: whether its objectives are to be minimised. objectives: how many (M), or None where only the first evaluation tells.
+    It may have `singly = True`, where judging many in one call gains nothing, so that each counts as soon as it is judged.
     """
 
     minimise: bool
@@ -54,7 +55,7 @@ class Vectorised:
         self.objectives: int | None = getattr(problem, "objectives", None)
         if self.objectives is not None and not (isinstance(self.objectives, int | np.integer) and self.objectives >= 1):
             raise MisuseError(f"{type(problem).__name__}.objectives is how many there are, at least 1, not {self.objectives!r}")
-        self._genome, self._flat = genome_of(problem)
+        self._genome, self.flat = genome_of(problem)
 
     def describe(self) -> Genome:
         """As `Evaluator.describe`."""
@@ -66,7 +67,7 @@ class Vectorised:
         made = own(count, generator) if own is not None else None
         if made is None:
             return None
-        made = {"x": made} if self._flat else made
+        made = {"x": made} if self.flat else made
         if not isinstance(made, Mapping) or set(made) != set(self._genome.parts):
             raise MisuseError(f"the first individuals must be values of the parts {', '.join(self._genome.parts)}, not {made!r:.200}")
         with np.errstate(invalid="ignore", divide="ignore"):  # of logarithms, which whoever checks the genes finds
@@ -75,14 +76,14 @@ class Vectorised:
     def evaluate(self, ids: np.ndarray, values: Genes) -> Evaluation:
         """As `Evaluator.evaluate`; where the whole call raises, each candidate is tried alone, to find whose fault it was."""
         try:
-            given = {name: _read_only(array) for name, array in values.items()}
-            result = self.problem.evaluate(given["x"] if self._flat else given)
+            result = self.problem.evaluate(values["x"] if self.flat else values)
         except LamarckianError:
             raise
         except (Exception, SystemExit) as error:
             if len(ids) == 1:
                 return failed_evaluation(1, self.objectives, {0: Fault("raised", describe_error(error))})
-            return _join([self.evaluate(ids[[row]], {name: array[[row]] for name, array in values.items()}) for row in range(len(ids))])
+            rows = [slice(row, row + 1) for row in range(len(ids))]
+            return _join([self.evaluate(ids[row], {name: array[row] for name, array in values.items()}) for row in rows])
         evaluation = read_result(result, ids, self.objectives)
         self.objectives = evaluation.raw.shape[1]
         return evaluation
@@ -99,7 +100,7 @@ class OneByOne:
         self.minimise = minimise
         self.objectives: int | None = None
         self._function = function
-        self._flat = isinstance(genome, Real)
+        self.flat = isinstance(genome, Real)
         self._genome = Genome({"x": genome}) if isinstance(genome, Real) else genome
 
     def describe(self) -> Genome:
@@ -117,7 +118,7 @@ class OneByOne:
         for row in range(len(ids)):
             given = {name: array[row].copy() for name, array in values.items()}  # a function that works in place must not change genes
             try:
-                result = self._function(given["x"] if self._flat else given)
+                result = self._function(given["x"] if self.flat else given)
             except LamarckianError:
                 raise
             except (Exception, SystemExit) as error:
@@ -183,6 +184,12 @@ def read_result(result: Any, ids: np.ndarray, expected: int | None) -> Evaluatio
     """
     objectives, violation = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     count = len(ids)
+    if violation is not None and expected is None and np.ndim(objectives) == np.ndim(violation) == 1:
+        raise _broken(
+            ids,
+            "evaluate returned two lists, which are an objective and the violation of the constraints, or else two objectives: "
+            f"say which by `objectives = 1`, or return the two objectives as one array [{count}, 2], such as np.stack([f1, f2], axis=1)",
+        )
     raw = _numbers(objectives, ids, "evaluate must return objectives")
     if raw.ndim == 1 and expected in (None, 1):
         raw = raw[:, None]
@@ -246,13 +253,6 @@ def describe_error(error: BaseException) -> str:
         trace = trace.tb_next
     place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace is not None else ""
     return f"{type(error).__name__}: {error}{place}"
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """The same numbers, which are genes, so that nobody changes those unawares."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _numbers(value: Any, ids: np.ndarray, expected: str) -> np.ndarray:

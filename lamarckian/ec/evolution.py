@@ -58,7 +58,8 @@ class Failures:
 class Evolution:
     """One run of an algorithm on a problem.
 
-    workers: makes the workers, given the bench that they would be in this process; None: here, a generation in one call where it can be.
+    workers: makes the workers, given the bench that they would be in this process; None: here, a generation in one call, unless the
+        evaluator says that it judges `singly`.
 
     population: see `Algorithm`. best: the fittest individual so far where there is one objective, a population of at most one.
     evaluations: candidates that came back, of which `failed` failed. generation: selections so far.
@@ -98,7 +99,8 @@ class Evolution:
         algorithm.begin(self.genome, self.objectives, algorithm_seed(seed), first)
         self.best = no_population(self.genome, self.objectives)
         self._bench = Bench(algorithm, evaluator, self.genome)
-        self._workers = workers(self._bench) if workers else Here(self._bench) if mode != "synchronous" else None
+        singly = mode != "synchronous" or getattr(evaluator, "singly", False)
+        self._workers = workers(self._bench) if workers else Here(self._bench) if singly else None
         self._waiting: list[Proposals] = []
         self._flying: dict[int, Proposals] = {}
         self._arrived: list[tuple[Proposals, Genes, Evaluation]] = []
@@ -123,10 +125,13 @@ class Evolution:
     def advance(self) -> bool:
         """Goes on until some candidates have come back; True where survivors were selected."""
         if self._workers is None:
-            begun = self._waiting or self._arrived  # by workers, before a checkpoint
-            for proposals in self._waiting if begun else [self.algorithm.propose(self.algorithm.size)]:
-                self._take(proposals, *self._judge(proposals))
-            self._waiting, self._tries = [], {}
+            if not (self._waiting or self._arrived):  # what workers began before a checkpoint comes first
+                self._waiting = [self.algorithm.propose(self.algorithm.size)]
+            while self._waiting:
+                proposals = self._waiting[0]
+                genes, evaluation = self._judge(proposals)
+                self._take(proposals, genes, evaluation, self._waiting.pop)
+            self._tries = {}
             self._select()
             return True
         self._dispatch(self._workers)
@@ -235,25 +240,40 @@ class Evolution:
             workers.submit(proposal)
 
     def _receive(self, result: Result) -> None:
-        proposal = self._flying.pop(result.id)
+        proposal = self._flying[result.id]
         self._busy_s += result.seconds
         fault = result.evaluation.faults.get(0)
         if fault is not None and fault.kind != "numbers":
             tried = self._tries.get(result.id, 0)
             if tried < max(self.failures.retries, fault.kind == "died"):
                 self._tries[result.id] = tried + 1
-                self._waiting.insert(0, proposal)
+                self._waiting.insert(0, self._flying.pop(result.id))
                 return
         self._tries.pop(result.id, None)
-        self._take(proposal, result.genes or self.algorithm.realise(proposal), result.evaluation)
+        genes = result.genes or self.algorithm.realise(proposal)
+        self._take(proposal, genes, result.evaluation, lambda _: self._flying.pop(result.id))
 
-    def _take(self, proposals: Proposals, genes: Genes, evaluation: Evaluation) -> None:
-        """Counts what came back for good."""
-        if self.failures.then == "stop":
-            for row, fault in sorted(evaluation.faults.items()):
-                if fault.kind != "numbers":
-                    self._waiting = [*one_row(proposals), *self._waiting]  # for whoever goes on from here, the fault mended
-                    raise EvaluationError(f"candidate {proposals.ids[row]} cannot be judged: {fault.message}")
+    def _take(self, proposals: Proposals, genes: Genes, evaluation: Evaluation, release: Callable[[int], Any]) -> None:
+        """Counts what came back for good. `release(0)` takes it off where it waits, as soon as no error can end the run before it counts.
+
+        Where `stop` ends the run, the candidates at fault wait for whoever goes on from here, the fault mended; the others count.
+        """
+        found = evaluation.raw.shape[1]
+        if found and self.objectives not in (None, found):
+            raise EvaluationError(f"{name_candidates(proposals.ids)}: {found} objectives; expected are {self.objectives}")
+        self.objectives = self.objectives or found or None
+        release(0)
+        fatal = [row for row, fault in sorted(evaluation.faults.items()) if self.failures.then == "stop" and fault.kind != "numbers"]
+        if fatal:
+            self._waiting[:0] = one_row(proposals.take(fatal))
+            for row in [
+                row for row in range(len(proposals)) if row not in fatal
+            ]:  # one by one, since they are put in order with the others
+                self._count(proposals.take([row]), {name: rows[[row]] for name, rows in genes.items()}, evaluation.take([row]))
+            raise EvaluationError(f"candidate {proposals.ids[fatal[0]]} cannot be judged: {evaluation.faults[fatal[0]].message}")
+        self._count(proposals, genes, evaluation)
+
+    def _count(self, proposals: Proposals, genes: Genes, evaluation: Evaluation) -> None:
         self.evaluations += len(proposals)
         self.failed += len(evaluation.faults)
         for row, fault in sorted(evaluation.faults.items()):
@@ -261,10 +281,6 @@ class Evolution:
             if not self.faults:
                 _LOG.warning("candidate %d has failed: %s", id, fault.message)
             self.faults.append((id, fault))
-        found = evaluation.raw.shape[1]
-        if found and self.objectives not in (None, found):
-            raise EvaluationError(f"{name_candidates(proposals.ids)}: {found} objectives; expected are {self.objectives}")
-        self.objectives = self.objectives or found or None
         self._arrived.append((proposals, genes, evaluation))
 
     def _expected(self) -> int:

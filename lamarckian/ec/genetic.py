@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lamarckian.ec.algorithm import Proposals
-from lamarckian.ec.genome import Genes, Genome
+from lamarckian.ec.genome import Genes, Genome, Network, Real
 from lamarckian.ec.mating import Mating, check_mating, mate
 from lamarckian.ec.operators.variation import Breeder, Variation
 from lamarckian.ec.population import NOBODY, Population, choose, no_population
@@ -45,6 +45,9 @@ class Genetic:
         operators: Mapping[str, Variation] | None = None,
     ) -> None:
         who = type(self).__name__
+        for name, value in (("population", population), ("tournament", tournament), ("offspring", offspring)):
+            if not isinstance(value, int | None):
+                raise MisuseError(f"{who}: {name} must be a whole number, not {value!r}")
         if population < 2:
             raise MisuseError(f"{who}: population must be at least 2, a pair to mate, not {population}")
         if offspring is not None and offspring < 1:
@@ -73,10 +76,9 @@ class Genetic:
         self._mating_seed = derive(seed, "mating")
         self._breeder = Breeder(genome, self._operators, derive(seed, "variation"))
         self._next = 0
-        fresh = genome.sample(self._capacity, generator(seed, "first"))
-        for name, rows in (first or {}).items():
-            fresh[name][: len(rows)] = rows[: self._capacity]
-        self._fresh = fresh
+        self._first: Genes = first or {}
+        self._fresh: Genes | None = None
+        self._countable = not any(isinstance(part, Real | Network) for part in genome.parts.values())
         self.population = no_population(genome, objectives)
         self._rank, self._crowding = np.empty(0, np.int64), np.empty(0)
 
@@ -104,9 +106,14 @@ class Genetic:
         return self._breeder.children(mothers, fathers, proposals.ids)
 
     def tell(self, offspring: Population) -> None:
-        """As `Algorithm.tell`: the best of parents and offspring stay."""
+        """As `Algorithm.tell`: the best of parents and offspring stay.
+
+        Of genomes without real numbers, where copies are common, one that is there already is not taken in again.
+        """
         if not offspring.evaluated.all():
             offspring = offspring.take(np.flatnonzero(offspring.evaluated))
+        if self._countable:
+            offspring = self._without_copies(offspring)
         if not len(offspring):
             return
         parents = self.population
@@ -135,8 +142,28 @@ class Genetic:
 
     def _take_fresh(self, ids: np.ndarray) -> Genes:
         """The first generation; when it was not enough, or all of it failed, new random individuals, by their ids."""
+        fresh = self._fresh
+        if fresh is None:  # not in `begin`, which every worker calls
+            fresh = self._fresh = self._genome.sample(self._capacity, generator(self._seed, "first"))
+            for name, rows in self._first.items():
+                fresh[name][: len(rows)] = rows[: self._capacity]
         prepared = ids[ids < self._capacity]
         if len(prepared) == len(ids):
-            return {name: rows[ids] for name, rows in self._fresh.items()}
+            return {name: rows[ids] for name, rows in fresh.items()}
         more = [self._genome.sample(1, generator(self._seed, "fresh", int(id))) for id in ids[len(prepared) :]]
-        return {name: np.concatenate([rows[prepared], *(one[name] for one in more)]) for name, rows in self._fresh.items()}
+        return {name: np.concatenate([rows[prepared], *(one[name] for one in more)]) for name, rows in fresh.items()}
+
+    def _without_copies(self, offspring: Population) -> Population:
+        """Those whose genes nobody has yet, neither in the population nor among the offspring before them."""
+        known, new = set(_keys(self.population.genes)), []
+        for row, key in enumerate(_keys(offspring.genes)):
+            if key not in known:
+                known.add(key)
+                new.append(row)
+        return offspring if len(new) == len(offspring) else offspring.take(np.array(new, np.int64))
+
+
+def _keys(genes: Genes) -> list[bytes]:
+    """The genes of each individual, comparable."""
+    rows = np.concatenate(list(genes.values()), axis=1)
+    return [row.tobytes() for row in rows]

@@ -106,6 +106,7 @@ class Real:
         if scale == "log" and (low <= 0).any():
             raise MisuseError(f"a real part of logarithmic scale has bounds above 0, not low {low.min():g}")
         self.scale = scale
+        self._bounds = low, high
         self.low: np.ndarray = _frozen(np.log(low)) if scale == "log" else low
         self.high: np.ndarray = _frozen(np.log(high)) if scale == "log" else high
         self.length = len(low)
@@ -118,10 +119,11 @@ class Real:
         if not outside.any():
             return None
         row, gene = np.argwhere(outside)[0]
-        return f"gene {gene} is {genes[row, gene]:g}, outside [{self.low[gene]:g}, {self.high[gene]:g}]"
+        value = np.exp(genes[row, gene]) if self.scale == "log" else genes[row, gene]
+        return f"gene {gene} is {value:g}, outside [{self._bounds[0][gene]:g}, {self._bounds[1][gene]:g}]"
 
     def express(self, genes: np.ndarray) -> np.ndarray:
-        return np.exp(genes) if self.scale == "log" else genes
+        return np.clip(np.exp(genes), *self._bounds) if self.scale == "log" else genes  # rounding must not lead out of the bounds
 
     def encode(self, values: Any) -> np.ndarray:
         values = np.asarray(values, np.float64)

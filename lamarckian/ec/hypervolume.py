@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lamarckian.ec.ranking.compiled import njit
+from lamarckian.ec.compiled import njit
 from lamarckian.errors import MisuseError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.hypervolume import hypervolume
-from lamarckian.ec.ranking.compiled import njit
 from lamarckian.errors import MisuseError
 
 __all__ = ["hypervolume", "igd", "igd_plus", "spread"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.stream import STATE_WORDS, below, open_stream
 from lamarckian.errors import MisuseError
 
@@ -49,12 +49,12 @@ def mate(
     return pairs
 
 
-@njit(cache=True)
+@njit
 def _fitter(rank: np.ndarray, crowding: np.ndarray, a: int, b: int) -> bool:
     return rank[a] < rank[b] or (rank[a] == rank[b] and crowding[a] > crowding[b])
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _draw(tournament: int, seed: int, ids: np.ndarray, rank: np.ndarray, crowding: np.ndarray, pairs: np.ndarray) -> None:
     """Both parents by tournament."""
     state = np.empty(STATE_WORDS, np.uint64)
@@ -76,7 +76,7 @@ def _draw(tournament: int, seed: int, ids: np.ndarray, rank: np.ndarray, crowdin
         pairs[index, 0], pairs[index, 1] = a, b
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _seek(fitness: np.ndarray, farthest: bool, pairs: np.ndarray) -> None:
     """Gives each first parent its nearest, or farthest, for a partner."""
     for index in range(len(pairs)):
@@ -91,7 +91,7 @@ def _seek(fitness: np.ndarray, farthest: bool, pairs: np.ndarray) -> None:
         pairs[index, 1] = chosen
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _arrange(rank: np.ndarray, crowding: np.ndarray, pairs: np.ndarray) -> None:
     """The fitter one first."""
     for index in range(len(pairs)):

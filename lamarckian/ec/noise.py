@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.seeding import generator
 
 _SEED = 20170310
@@ -57,7 +57,7 @@ class Memory:
             self._free.append(memory)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def perturb(
     noise: np.ndarray, places: np.ndarray, signs: np.ndarray, centre: np.ndarray,
     spread: np.ndarray, low: np.ndarray, high: np.ndarray, out: np.ndarray,
@@ -83,7 +83,7 @@ def weighted_sum(noise: np.ndarray, places: np.ndarray, weights: np.ndarray, out
     _weighted_sum(noise, np.pad(places, padding), np.pad(weights.astype(np.float32), padding), out)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _weighted_sum(noise: np.ndarray, places: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
     for start in range(0, len(out), _BLOCK):
         stop = min(len(out), start + _BLOCK)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from math import erfc, exp, log, pi, sqrt
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.stream import STATE_WORDS, open_stream, uniform, word
 
 _LAYERS = 256
@@ -38,7 +38,7 @@ def normals(seed: int, ids: np.ndarray, length: int) -> np.ndarray:
     return out
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _fill(seed: int, ids: np.ndarray, out: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     for row in range(out.shape[0]):
@@ -59,7 +59,7 @@ def _fill(seed: int, ids: np.ndarray, out: np.ndarray) -> None:
             out[row, index] = x
 
 
-@njit(cache=True)
+@njit
 def _accepts(state: np.ndarray, layer: int, x: float) -> bool:
     """Whether a point that is drawn from a layer's overhang lies below the density."""
     outer = np.exp(0.5 * (x * x - _WIDTH[layer] ** 2))
@@ -67,7 +67,7 @@ def _accepts(state: np.ndarray, layer: int, x: float) -> bool:
     return inner + uniform(state) * (outer - inner) < 1.0
 
 
-@njit(cache=True)
+@njit
 def _tail(state: np.ndarray) -> float:
     """A normal number known to be above `_EDGE` (Marsaglia 1964)."""
     while True:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Genes, Genome
 
 PENDING, EVALUATED, FAILED = range(3)
@@ -41,6 +41,11 @@ class Evaluation:
     violation: np.ndarray
     faults: dict[int, Fault] = field(default_factory=dict)
     genes: Genes | None = None
+
+    def take(self, rows: Sequence[int]) -> Evaluation:
+        """A copy of these rows, without changed genes."""
+        faults = {place: self.faults[row] for place, row in enumerate(rows) if row in self.faults}
+        return Evaluation(self.raw[rows], self.violation[rows], faults)
 
 
 @dataclass
@@ -137,7 +142,7 @@ def _columns(population: Population) -> list[np.ndarray]:
     return [getattr(population, name) for name in _COLUMNS]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _choose_rows(first: np.ndarray, second: np.ndarray, rows: np.ndarray, chosen: np.ndarray) -> None:
     size = len(first)
     for place in range(len(rows)):
@@ -147,7 +152,7 @@ def _choose_rows(first: np.ndarray, second: np.ndarray, rows: np.ndarray, chosen
             chosen[place, column] = source[index, column]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _choose_columns(
     ids_a, parents_a, age_a, state_a, fitness_a, raw_a, violation_a,
     ids_b, parents_b, age_b, state_b, fitness_b, raw_b, violation_b,

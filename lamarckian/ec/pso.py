@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 
 from lamarckian.ec.algorithm import Proposals
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Genes, Genome
 from lamarckian.ec.operators.interface import check_positive
 from lamarckian.ec.population import NOBODY, Population
@@ -109,7 +109,7 @@ class PSO(Swarm):
         return self._ring[np.argmin(ranks[self._ring], axis=0), own]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _fly(
     ids: np.ndarray, particles: np.ndarray, informers: np.ndarray, position: np.ndarray, velocity: np.ndarray, best: np.ndarray,
     low: np.ndarray, high: np.ndarray, limit: np.ndarray, inertia: float, cognitive: float, social: float, seed: int,

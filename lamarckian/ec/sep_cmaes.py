@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from numba import njit
 
 from lamarckian.ec.cmaes import CMAES, CONDITION, SCALES
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Genes, Genome
 from lamarckian.ec.normals import normals
 
@@ -50,7 +50,7 @@ class SepCMAES(CMAES):
             self._rescale(sqrt(top))
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _rescale_each(variances: np.ndarray, decay: float, weights: np.ndarray, normals: np.ndarray, c_1: float, path: np.ndarray) -> None:
     gain = np.full(len(variances), decay)
     for row in range(len(weights)):

@@ -7,19 +7,20 @@ worker that makes them nor on how many are made in one call.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from lamarckian.ec.compiled import njit
 
 STATE_WORDS = 4
 
 
-@njit(cache=True)
+@njit
 def _scramble(word: np.uint64) -> np.uint64:
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit
 def open_stream(state: np.ndarray, seed: int, key: int) -> None:
     """Fills `state`, uint64 `[4]`, with the start of the stream that `seed` and `key` (a candidate's id) name."""
     golden = np.uint64(0x9E3779B97F4A7C15)
@@ -29,12 +30,12 @@ def open_stream(state: np.ndarray, seed: int, key: int) -> None:
         state[index] = _scramble(word)
 
 
-@njit(cache=True)
+@njit
 def _rotate(word: np.uint64, bits: int) -> np.uint64:
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@njit(cache=True)
+@njit
 def word(state: np.ndarray) -> np.uint64:
     """The next 64 random bits."""
     result = _rotate(state[0] + state[3], 23) + state[0]
@@ -48,13 +49,13 @@ def word(state: np.ndarray) -> np.uint64:
     return result
 
 
-@njit(cache=True)
+@njit
 def uniform(state: np.ndarray) -> float:
     """A float in [0, 1), of 53 random bits."""
     return float(word(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True)
+@njit
 def uniforms(state: np.ndarray, out: np.ndarray) -> None:
     """Fills `out` `[n]` with what n calls of `uniform` give; quicker."""
     s0, s1, s2, s3 = state
@@ -70,13 +71,15 @@ def uniforms(state: np.ndarray, out: np.ndarray) -> None:
     state[0], state[1], state[2], state[3] = s0, s1, s2, s3
 
 
-@njit(cache=True)
+@njit
 def below(state: np.ndarray, bound: int) -> int:
-    """An integer in [0, bound), for bounds far below 2**32."""
+    """An integer in [0, bound), for bounds up to 2**52."""
+    if bound >= 1 << 32:
+        return int(uniform(state) * bound)
     return int(np.int64((word(state) >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)))
 
 
-@njit(cache=True)
+@njit
 def normal(state: np.ndarray) -> float:
     """A standard normal number (polar method, Marsaglia 1964; its twin is thrown away, so that a stream has no hidden state)."""
     while True:

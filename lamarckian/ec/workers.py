@@ -73,7 +73,8 @@ class Bench:
         Raises EvaluationError where the evaluator broke its contract.
         """
         genes = self._algorithm.realise(proposals)
-        evaluation = self._evaluator.evaluate(proposals.ids, self._genome.express(genes))
+        values = {name: _read_only(array) for name, array in self._genome.express(genes).items()}
+        evaluation = self._evaluator.evaluate(proposals.ids, values)
         if not self._checked:
             evaluation = check_evaluation(evaluation, proposals.ids)
         if evaluation.genes is None:
@@ -122,3 +123,10 @@ class Here:
 def one_row(rows: Proposals) -> list[Proposals]:
     """The candidates one by one."""
     return [rows.take(np.array([row])) for row in range(len(rows))]
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """The same numbers, which are genes, so that nobody changes those unawares."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -58,6 +58,8 @@ class Program:
     A candidate fails alone, whatever its program does: see `Fault`.
     """
 
+    singly = True
+
     def __init__(
         self, genome: Description | Mapping[str, Any], objectives: list[str], minimise: bool = True, timeout_s: float | None = None
     ) -> None:

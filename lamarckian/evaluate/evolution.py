@@ -147,6 +147,10 @@ class _Evolving:
             return True
         if not self._selected:
             return False
+        if stop.target is not None and evolution.objectives not in (None, 1):
+            raise RecipeError(f"stop.target: the problem has {evolution.objectives} objectives; set stop.hypervolume, or null")
+        if stop.hypervolume is not None and evolution.objectives == 1:
+            raise RecipeError("stop.hypervolume: the problem has one objective; set stop.target, or null")
         limits = [(evolution.evaluations, stop.evaluations), (evolution.generation, stop.generations)]
         if any(limit is not None and value >= limit for value, limit in limits):
             return True
@@ -249,8 +253,9 @@ class _Evolving:
 
 def _signature(recipe: EvolutionRecipe) -> dict[str, Any]:
     """The keys of a recipe that a run keeps for good."""
-    problem = recipe.problem.model_dump(mode="json")
-    return {"seed": recipe.seed, **{f"problem.{key}": value for key, value in problem.items()}}
+    sections = {"problem": recipe.problem, "algorithm": recipe.algorithm}
+    settings = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.model_dump(mode="json").items()}
+    return {"seed": recipe.seed, **settings}
 
 
 def objective_names(evolution: Evolution) -> list[str]:

@@ -300,3 +300,11 @@ def test_an_error_is_described_with_its_place():
     except KeyError as error:
         assert describe_error(error).startswith(f"KeyError: 'key' ({__file__}, line ")
     assert describe_error(ValueError("never raised")) == "ValueError: never raised"
+
+
+def test_two_lists_are_not_guessed_at():
+    both = problem(lambda x: (x[:, 0], 1 - x[:, 1]))
+    with pytest.raises(EvaluationError, match="objective and the violation of the constraints, or else two objectives"):
+        evolve(both, GA(6), 6)
+    both.objectives = 1
+    assert evolve(both, GA(6), 6).evaluations == 6

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from lamarckian.ec import GA, NSGA2, Categorical, Evolution, Failures, Genome, Integer, Network, Permutation, Real, Subset
-from lamarckian.ec.evaluator import OneByOne, as_evaluator
+from lamarckian.ec.evaluator import OneByOne, Vectorised, as_evaluator
+from lamarckian.ec.population import Fault
 from lamarckian.ec.problems import DTLZ2, TSP, ZDT1, Knapsack, Sphere
 from lamarckian.ec.result import best_value, front_of
-from lamarckian.errors import CheckpointError
+from lamarckian.errors import CheckpointError, EvaluationError
 
 from .fakes import ALGORITHMS, Broken, Scripted, known, problem_for, stored
 from .judging import same
@@ -222,3 +223,46 @@ def test_workers_may_be_as_many_as_you_like_after_a_restart():
     rest.load(stored(whole.save()))
     advance(whole, 5), advance(rest, 5)
     assert same(known(whole), known(rest))
+
+
+class Fragile(Vectorised):
+    """A sphere that cannot judge candidate 3 as long as it is not mended."""
+
+    mended = False
+
+    def evaluate(self, ids, values):
+        evaluation = super().evaluate(ids, values)
+        if not self.mended and 3 in ids:
+            evaluation.faults[ids.tolist().index(3)] = Fault("raised", "broken")
+        return evaluation
+
+
+@pytest.mark.parametrize("name", ["ga", "cmaes"])
+def test_what_an_error_ends_goes_on_when_it_is_mended(name):
+    whole = Evolution(as_evaluator(Sphere(5)), ALGORITHMS[name](), 1)
+    ended = Evolution(Fragile(Sphere(5)), ALGORITHMS[name](), 1, failures=Failures(then="stop"))
+    for _ in range(2):  # the second time it is not mended yet
+        with pytest.raises(EvaluationError, match="candidate 3 cannot be judged: broken"):
+            ended.advance()
+    state = stored(ended.save())
+    assert [group["ids"].tolist() for group in state["pending"]] == [[3]] and state["evaluations"] == whole.algorithm.size - 1
+    rest = Evolution(as_evaluator(Sphere(5)), ALGORITHMS[name](), 1, failures=Failures(then="stop"))
+    rest.load(state)
+    for evolution in (whole, rest):
+        evolution.advance(), evolution.advance()
+    assert same(known(rest)["algorithm"], known(whole)["algorithm"]) and rest.evaluations == whole.evaluations
+
+
+def test_what_an_error_kept_from_being_judged_is_not_lost():
+    class Wrong(Sphere):
+        def evaluate(self, x):
+            return np.zeros((len(x) + 1, 1))
+
+    whole, ended = Evolution(as_evaluator(Sphere(5)), GA(8), 1), Evolution(as_evaluator(Wrong(5)), GA(8), 1)
+    with pytest.raises(EvaluationError, match="candidates 0 to 7: evaluate must return"):
+        ended.advance()
+    rest = Evolution(as_evaluator(Sphere(5)), GA(8), 1)
+    rest.load(stored(ended.save()))
+    for evolution in (whole, rest):
+        evolution.advance(), evolution.advance()
+    assert same(known(rest), known(whole))

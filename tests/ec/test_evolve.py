@@ -1,5 +1,10 @@
 """Evolution in one call."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -67,12 +72,22 @@ def test_a_target_ends_it():
 def test_a_target_that_only_infeasible_ones_reach_is_not_reached():
     class Half:
         bounds = [-1.0], [1.0]
+        objectives = 1
 
         def evaluate(self, x):
             return x[:, 0], -x[:, 0]
 
     result = evolve(Half(), GA(10), 200, target=-0.5)
     assert result.evaluations == 200 and 0 <= result.best[1] < 0.05
+
+
+def test_a_callback_may_end_the_run():
+    assert evolve(ZDT1(5), NSGA2(10), 500, each_generation=lambda evolution: evolution.generation == 3).evaluations == 30
+
+
+def test_a_target_is_refused_as_soon_as_there_are_several_objectives():
+    with pytest.raises(MisuseError, match="problems of 1 objective, and this one has 2"):
+        evolve(lambda x: (x[0], 1 - x[0]), NSGA2(4), 100, genome=Real(0, 1), target=0.5)
 
 
 def test_each_generation_is_shown_once():
@@ -84,7 +99,7 @@ def test_each_generation_is_shown_once():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"evaluations": 0}, "evaluations must be at least 1, not 0"),
+        ({"evaluations": 0}, "evaluations must be a whole number of at least 1, not 0"),
         ({"mode": "fast"}, "mode must be synchronous, asynchronous or steady, not 'fast'"),
         ({"mode": "asynchronous", "algorithm": CMAES()}, "CMAES learns from whole generations"),
         ({"problem": Sphere}, r"write Sphere\(\)"),
@@ -158,3 +173,17 @@ def test_problems_of_other_kinds_of_genome_are_solved():
 def test_a_seed_may_be_any_integer():
     fronts = [evolve(ZDT1(5), NSGA2(6), 30, seed).front for seed in (0, 1, np.int64(1), 2**40)]
     assert np.array_equal(fronts[1], fronts[2]) and not np.array_equal(fronts[0], fronts[1]) and not np.array_equal(fronts[0], fronts[3])
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("line", ["ZDT1(5), NSGA2(8), 48", "DTLZ2(3, 6), NSGA2(8), 48", "Sphere(4), CMAES(6), 60", "Sphere(4), PSO(6), 60"])
+def test_without_numba_the_same_comes_out(line):
+    program = f"from lamarckian.ec import *\nfrom lamarckian.ec.problems import *\nfront = evolve({line}, seed=3).front.tolist()"
+    without = f"import sys\nsys.modules['numba'] = None\n{program}\nprint(front)"
+    done = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=100, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    here: dict = {}
+    exec(program, here)
+    assert np.allclose(json.loads(done.stdout), here["front"], rtol=1e-6)

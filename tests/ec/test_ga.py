@@ -21,13 +21,21 @@ def best_packing(problem):
     return best.max()
 
 
-@pytest.mark.parametrize(("population", "offspring"), [(60, None), (200, 1)])
+@pytest.mark.parametrize(("population", "offspring"), [(60, None), (60, 1)])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_packing_of_a_knapsack_is_found(population, offspring, seed):
     problem = Knapsack(30, 1, seed)
     genome, value = evolve(problem, GA(population, offspring), 4_000, seed, target=best_packing(problem)).best
     assert value == best_packing(problem)
     assert problem.weights[0] @ genome["items"] <= problem.capacities[0] and problem.profits[0] @ genome["items"] == value
+
+
+def test_nobody_is_there_twice_where_genes_can_be_counted():
+    evolution = Evolution(as_evaluator(Knapsack(12, 1, 0)), GA(20), 1)
+    for _ in range(30):
+        evolution.advance()
+        rows = evolution.population.genes["items"]
+        assert len(np.unique(rows, axis=0)) == len(rows)
 
 
 @pytest.mark.parametrize("offspring", [None, 1])

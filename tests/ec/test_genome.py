@@ -73,7 +73,8 @@ def test_bounds_of_a_logarithmic_part_are_themselves_allowed():
         part = Real(low, high, scale="log")
         assert part.fault(part.encode([[low], [high]])) is None
     part = Real(1.0, 10.0, scale="log")
-    assert part.fault(part.encode([[11.0]])) == f"gene 0 is {np.log(11.0):g}, outside [0, 2.30259]"
+    assert part.fault(part.encode([[11.0]])) == "gene 0 is 11, outside [1, 10]"
+    assert part.express(part.high[None]).tolist() == [[10.0]] and part.express(part.low[None]).tolist() == [[1.0]]
 
 
 def test_bounds_are_copies_that_nobody_changes():

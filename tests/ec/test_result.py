@@ -86,6 +86,7 @@ def test_the_best_is_given_as_the_problem_takes_it():
 def test_the_best_of_all_that_ever_were_is_feasible_where_anybody_was():
     class Half:
         bounds = [-1.0, -1.0], [1.0, 1.0]
+        objectives = 1
 
         def evaluate(self, x):
             return x.sum(axis=1), -x[:, 0]

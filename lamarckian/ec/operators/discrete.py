@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Categorical, Integer, Real
 from lamarckian.ec.operators.interface import check_share
 from lamarckian.ec.operators.real import log_of_rest, share, skip
@@ -93,7 +93,7 @@ class Creep:
         _other(genes, part.low, part.high, self.step, share(self.gene_probability, part.length), seed, ids)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _uniform(a: np.ndarray, b: np.ndarray, child: np.ndarray, swap: float, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     for row in range(len(ids)):
@@ -102,7 +102,7 @@ def _uniform(a: np.ndarray, b: np.ndarray, child: np.ndarray, swap: float, seed:
             child[row, gene] = b[row, gene] if uniform(state) < swap else a[row, gene]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _points(a: np.ndarray, b: np.ndarray, child: np.ndarray, points: int, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     length = a.shape[1]
@@ -116,7 +116,7 @@ def _points(a: np.ndarray, b: np.ndarray, child: np.ndarray, points: int, seed: 
             child[row, gene] = b[row, gene] if second else a[row, gene]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _other(genes: np.ndarray, low: np.ndarray, high: np.ndarray, step: int, probability: float, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     rest = log_of_rest(probability)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Network
 from lamarckian.ec.operators.interface import check_positive, check_share
 from lamarckian.ec.stream import STATE_WORDS, open_stream, uniform
@@ -57,7 +57,8 @@ class ChannelCrossover:
 class NetworkGaussian:
     """Adds normal numbers. deviation: of these; if `relative`, as a share of the layer's root mean square.
 
-    A layer of zeros goes by the root mean square of the whole network. gene_probability: of a parameter to be mutated.
+    A layer of zeros goes by the root mean square of the whole network, and a network of zeros by 1. gene_probability: of a parameter to
+    be mutated.
     """
 
     deviation: float = 0.02
@@ -84,11 +85,11 @@ def _scales(part: Network, row: np.ndarray) -> np.ndarray:
     """The root mean square of every parameter's layer, float32 `[L]`."""
     sizes = np.diff(part.offsets)
     sums = np.add.reduceat(np.square(row, dtype=np.float64), part.offsets[:-1])
-    means = np.where(sums > 0.0, sums / sizes, sums.sum() / part.length)
+    means = np.where(sums > 0.0, sums / sizes, sums.sum() / part.length or 1.0)
     return np.repeat(np.sqrt(means).astype(np.float32), sizes)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _blocks(a: np.ndarray, b: np.ndarray, child: np.ndarray, edges: np.ndarray, seed: int, ids: np.ndarray) -> None:
     """Every block from either parent; block i lies between edges i and i + 1."""
     state = np.empty(STATE_WORDS, np.uint64)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Permutation, Subset
 from lamarckian.ec.operators.interface import check_share
 from lamarckian.ec.operators.real import log_of_rest, share, skip
@@ -89,14 +89,14 @@ class Replace:
         _replace(genes, part.items, share(self.gene_probability, part.length), seed, ids)
 
 
-@njit(cache=True)
+@njit
 def _two(state: np.ndarray, bound: int) -> tuple[int, int]:
     """Two different integers in [0, bound)."""
     first, second = below(state, bound), below(state, bound - 1)
     return first, second + 1 if second >= first else second
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _order(a: np.ndarray, b: np.ndarray, child: np.ndarray, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     items = a.shape[1]
@@ -117,7 +117,7 @@ def _order(a: np.ndarray, b: np.ndarray, child: np.ndarray, seed: int, ids: np.n
                 place = (place + 1) % items
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _swap(genes: np.ndarray, count: int, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     for row in range(len(ids)):
@@ -127,7 +127,7 @@ def _swap(genes: np.ndarray, count: int, seed: int, ids: np.ndarray) -> None:
             genes[row, first], genes[row, second] = genes[row, second], genes[row, first]
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _insertion(genes: np.ndarray, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     for row in range(len(ids)):
@@ -141,7 +141,7 @@ def _insertion(genes: np.ndarray, seed: int, ids: np.ndarray) -> None:
         genes[row, goal] = item
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _subset(a: np.ndarray, b: np.ndarray, child: np.ndarray, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     size = a.shape[1]
@@ -165,7 +165,7 @@ def _subset(a: np.ndarray, b: np.ndarray, child: np.ndarray, seed: int, ids: np.
                 filled += 1
 
 
-@njit(cache=True)
+@njit
 def _common(a: np.ndarray, b: np.ndarray) -> int:
     """How many items two sorted subsets share."""
     i = j = common = 0
@@ -177,7 +177,7 @@ def _common(a: np.ndarray, b: np.ndarray) -> int:
     return common
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _replace(genes: np.ndarray, items: int, probability: float, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     rest = log_of_rest(probability)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Real
 from lamarckian.ec.operators.interface import check_positive, check_share
 from lamarckian.ec.stream import STATE_WORDS, normal, open_stream, uniform, uniforms
@@ -86,13 +86,13 @@ def share(probability: float | None, genes: int) -> float:
     return 1.0 / genes if probability is None else probability
 
 
-@njit(cache=True)
+@njit
 def log_of_rest(probability: float) -> float:
     """log(1 − probability), as `skip` needs it."""
     return np.log1p(-probability) if probability < 1.0 else -np.inf
 
 
-@njit(cache=True)
+@njit
 def skip(state: np.ndarray, rest: float, limit: int) -> int:
     """How many genes to pass over until the next that is mutated; geometric. rest: `log_of_rest` of its probability."""
     if rest == 0.0:
@@ -101,14 +101,14 @@ def skip(state: np.ndarray, rest: float, limit: int) -> int:
     return limit if passed >= limit else int(passed)
 
 
-@njit(cache=True)
+@njit
 def _squarings(power: float) -> int:
     """How many squarings raise to `power`, where it is a power of two; else −1."""
     count = int(np.log2(power))
     return count if 2.0**count == power else -1
 
 
-@njit(cache=True)
+@njit
 def _raised(x: float, power: float, squarings: int) -> float:
     """x ** power for x >= 0; quicker, most of all where `power` is a power of two."""
     if squarings < 0:
@@ -118,7 +118,7 @@ def _raised(x: float, power: float, squarings: int) -> float:
     return x
 
 
-@njit(cache=True)
+@njit
 def _root(x: float, power: float, squarings: int) -> float:
     """Undoes `_raised`."""
     if squarings < 0:
@@ -128,7 +128,7 @@ def _root(x: float, power: float, squarings: int) -> float:
     return x
 
 
-@njit(cache=True)
+@njit
 def _roots(values: np.ndarray, power: float, squarings: int) -> None:
     """`_root` of many values, in place; what is below 0 becomes no number, or stays as it is."""
     if squarings < 0:
@@ -140,7 +140,7 @@ def _roots(values: np.ndarray, power: float, squarings: int) -> None:
             values[index] = np.sqrt(values[index])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _sbx(
     a: np.ndarray, b: np.ndarray, child: np.ndarray, low: np.ndarray, high: np.ndarray,
     eta: float, probability: float, gene_probability: float, seed: int, ids: np.ndarray,
@@ -171,7 +171,7 @@ def _sbx(
             made[gene] = value if draws[gene] < chance and x != y else x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit
 def _polynomial(genes: np.ndarray, low: np.ndarray, high: np.ndarray, eta: float, probability: float, seed: int, ids: np.ndarray) -> None:
     state = np.empty(STATE_WORDS, np.uint64)
     power = eta + 1.0
@@ -196,7 +196,7 @@ def _polynomial(genes: np.ndarray, low: np.ndarray, high: np.ndarray, eta: float
             gene += 1 + skip(state, rest, length)
 
 
-@njit(cache=True, nogil=True)
+@njit
 def _gaussian(
     genes: np.ndarray, low: np.ndarray, high: np.ndarray, deviation: float, probability: float, seed: int, ids: np.ndarray
 ) -> None:

@@ -8,13 +8,9 @@ from math import comb, factorial, pi
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
+from lamarckian.ec.compiled import njit
 from lamarckian.errors import MisuseError
-
-# Numba's cache of a kernel looks at that kernel's own file only: whoever changes `sine` removes `__pycache__`.
-compiled: Any = njit(cache=True, nogil=True, error_model="numpy")
-"""Compiles a kernel; divisions by zero give infinities, as numpy's do."""
 
 TAYLOR = tuple((-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in range(11))
 """Coefficients of sin(π t) / t as a polynomial in t², lowest power first; good to the last digit for |t| ≤ ½."""
@@ -83,7 +79,7 @@ def lattice(objectives: int, points: int) -> np.ndarray:
     return (np.diff(bars, axis=1, prepend=-1, append=divisions + objectives - 1) - 1) / divisions
 
 
-@compiled
+@njit
 def sine(turn):
     """sin(π turn), by its Taylor series about the nearest multiple of π, where it is exactly 0. Twice as fast as the library's."""
     nearest = np.floor(turn + 0.5)

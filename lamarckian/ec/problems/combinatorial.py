@@ -7,8 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Genes, Genome, Integer, Permutation
-from lamarckian.ec.problems.base import compiled, rows, whole
+from lamarckian.ec.problems.base import rows, whole
 from lamarckian.errors import MisuseError
 from lamarckian.seeding import generator
 
@@ -76,7 +77,7 @@ class TSP:
         return length
 
 
-@compiled
+@njit
 def _lengths(cities, tours, out):
     for n in range(len(tours)):
         total, last = 0.0, tours[n, -1]

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lamarckian.ec.problems.base import Reals, along, compiled, lattice, sine, whole
+from lamarckian.ec.compiled import njit
+from lamarckian.ec.problems.base import Reals, along, lattice, sine, whole
 from lamarckian.errors import MisuseError
 
 DTLZ7_PIECES = ((0.0, 0.2514118360889172), (0.6316265307000613, 0.8594008566447240))
@@ -26,7 +27,7 @@ class DTLZ1(Reals):
         super().__init__(**_sizes(self, objectives, variables, 5))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         for n in range(len(x)):
@@ -48,7 +49,7 @@ class DTLZ2(Reals):
         super().__init__(**_sizes(self, objectives, variables, 10))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         for n in range(len(x)):
@@ -66,7 +67,7 @@ class DTLZ3(Reals):
         super().__init__(**_sizes(self, objectives, variables, 10))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         for n in range(len(x)):
@@ -84,7 +85,7 @@ class DTLZ4(Reals):
         super().__init__(**_sizes(self, objectives, variables, 10))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         place = x[:, :first] ** 100
@@ -107,7 +108,7 @@ class DTLZ5(Reals):
         super().__init__(**_sizes(self, objectives, variables, 10))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         place = np.empty(first)
@@ -128,7 +129,7 @@ class DTLZ6(Reals):
         super().__init__(**_sizes(self, objectives, variables, 10))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         place = np.empty(first)
@@ -155,7 +156,7 @@ class DTLZ7(Reals):
         super().__init__(**_sizes(self, objectives, variables, 20))
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         first = out.shape[1] - 1
         for n in range(len(x)):
@@ -177,7 +178,7 @@ class DTLZ7(Reals):
         return np.column_stack([grid, last])
 
 
-@compiled
+@njit
 def _bowl(row):
     g = 0.0
     for i in range(len(row)):
@@ -185,7 +186,7 @@ def _bowl(row):
     return g
 
 
-@compiled
+@njit
 def _rugged(row):
     g = 0.0
     for i in range(len(row)):
@@ -194,7 +195,7 @@ def _rugged(row):
     return 100 * g
 
 
-@compiled
+@njit
 def _narrow(row, g, place):
     """Moves all places but the first towards ½, where g is small."""
     place[0] = row[0]
@@ -202,7 +203,7 @@ def _narrow(row, g, place):
         place[i] = (1 + 2 * g * row[i]) / (2 * (1 + g))
 
 
-@compiled
+@njit
 def _sphere(place, radius, out):
     """The point of a sphere whose angles are `place`, in right angles; the first one says the last objective."""
     last = len(place)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import cos, e, expm1, sqrt
 
-from lamarckian.ec.problems.base import Reals, compiled, sine
+from lamarckian.ec.compiled import njit
+from lamarckian.ec.problems.base import Reals, sine
 
 
 class Sphere(Reals):
@@ -16,7 +17,7 @@ class Sphere(Reals):
         super().__init__(objectives=1, variables=variables, least=1, low=-5.12, high=5.12)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             total = 0.0
@@ -34,7 +35,7 @@ class Ellipsoid(Reals):
         super().__init__(objectives=1, variables=variables, least=2, low=-5.0, high=5.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         step = 1e6 ** (1 / (x.shape[1] - 1))
         for n in range(len(x)):
@@ -55,7 +56,7 @@ class Rosenbrock(Reals):
         super().__init__(objectives=1, variables=variables, least=2, low=-5.0, high=10.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             total = 0.0
@@ -73,7 +74,7 @@ class Rastrigin(Reals):
         super().__init__(objectives=1, variables=variables, least=1, low=-5.12, high=5.12)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             total = 0.0
@@ -91,7 +92,7 @@ class Ackley(Reals):
         super().__init__(objectives=1, variables=variables, least=1, low=-32.768, high=32.768)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         size = x.shape[1]
         for n in range(len(x)):
@@ -111,7 +112,7 @@ class Griewank(Reals):
         super().__init__(objectives=1, variables=variables, least=1, low=-600.0, high=600.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             square, product = 0.0, 1.0
@@ -130,7 +131,7 @@ class Shubert(Reals):
         super().__init__(objectives=1, variables=2, least=2, low=-10.0, high=10.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             out[n, 0] = 1.0

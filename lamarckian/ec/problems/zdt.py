@@ -9,8 +9,9 @@ from math import atan, exp, pi, sqrt
 
 import numpy as np
 
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.genome import Genes, Genome, Integer
-from lamarckian.ec.problems.base import Reals, along, compiled, rows, sine
+from lamarckian.ec.problems.base import Reals, along, rows, sine
 
 ZDT3_PIECES = (
     (0.0, 0.0830015349269116),
@@ -33,7 +34,7 @@ class ZDT1(Reals):
         super().__init__(objectives=2, variables=variables, least=2, low=0.0, high=1.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             g = 1 + 9 * _mean(x[n])
@@ -52,7 +53,7 @@ class ZDT2(Reals):
         super().__init__(objectives=2, variables=variables, least=2, low=0.0, high=1.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             g = 1 + 9 * _mean(x[n])
@@ -71,7 +72,7 @@ class ZDT3(Reals):
         super().__init__(objectives=2, variables=variables, least=2, low=0.0, high=1.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             g = 1 + 9 * _mean(x[n])
@@ -93,7 +94,7 @@ class ZDT4(Reals):
         self.bounds[0][0], self.bounds[1][0] = 0.0, 1.0
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             g = 1.0
@@ -140,7 +141,7 @@ class ZDT6(Reals):
         super().__init__(objectives=2, variables=variables, least=2, low=0.0, high=1.0)
 
     @staticmethod
-    @compiled
+    @njit
     def kernel(x, out):
         for n in range(len(x)):
             g = 1 + 9 * sqrt(sqrt(_mean(x[n])))
@@ -152,7 +153,7 @@ class ZDT6(Reals):
         return _concave(ZDT6_LEAST, points)
 
 
-@compiled
+@njit
 def _mean(row):
     """The mean of all variables but the first."""
     total = 0.0
@@ -161,7 +162,7 @@ def _mean(row):
     return total / (len(row) - 1)
 
 
-@compiled
+@njit
 def _zdt5(bits, out):
     for n in range(len(bits)):
         f1 = 1.0

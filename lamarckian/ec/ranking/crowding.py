@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec.ranking.compiled import njit
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.ranking.sorting import same
 
 

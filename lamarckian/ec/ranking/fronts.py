@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec.ranking.compiled import njit
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.ranking.sorting import same
 
 BLOCK_BITS = 1 << 24

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec.ranking.compiled import njit
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.ranking.crowding import link, spacing
 
 CROWDING, PCD, MNN = 0, 1, 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec.ranking.compiled import njit
+from lamarckian.ec.compiled import njit
 
 RUN = 8
 """Length of the runs that are sorted by insertion before they are merged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec.ranking.compiled import njit
+from lamarckian.ec.compiled import njit
 from lamarckian.ec.ranking.crowding import crowd
 from lamarckian.ec.ranking.fronts import rank
 from lamarckian.ec.ranking.pruning import prune
