@@ -57,7 +57,10 @@ KINDS = {
     ),
     "network": Kind("network", "lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, ("role",)),
     "algorithm": Kind(
-        "algorithm", "lamarckian.algorithms", {"ppo": "lamarckian.rl.ppo:PPO"}, ("policy", "role", "device=", "dtype=", "seed=")
+        "algorithm",
+        "lamarckian.algorithms",
+        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA"},
+        ("policy", "role", "device=", "dtype=", "seed="),
     ),
     "problem": Kind(
         "problem",

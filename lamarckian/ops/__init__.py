@@ -11,8 +11,10 @@ from lamarckian.ops.losses import (
     squared_error,
 )
 from lamarckian.ops.returns import advantages, discounted_returns
+from lamarckian.ops.vtrace import VTrace, vtrace
 
 __all__ = [
+    "VTrace",
     "advantages",
     "clipped_surrogate",
     "clipped_value_loss",
@@ -23,4 +25,5 @@ __all__ = [
     "normalise",
     "ratio",
     "squared_error",
+    "vtrace",
 ]

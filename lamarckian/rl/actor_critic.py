@@ -1,0 +1,298 @@
+"""What algorithms of actor and critic share: settings, optimiser, schedules, minibatches, steps, state and metrics."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from typing import Annotated, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from lamarckian import ops
+from lamarckian.errors import CheckpointError, NumericsError, RecipeError
+from lamarckian.mdp import Role
+from lamarckian.nets import FlatParameters, Policy, choose
+from lamarckian.nets.heads import Evaluation
+from lamarckian.nets.precision import Dtype, MemoryFormat
+
+Discount: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+Part: TypeAlias = slice | Tensor
+"""Some of the samples: a range, or their indices."""
+Step: TypeAlias = dict[str, float]
+"""What one step of the optimiser reports."""
+
+
+class ActorCriticSettings(BaseModel):
+    """The settings that algorithms of actor and critic have in common.
+
+    minibatches: steps of the optimiser in a pass over the batch.
+    gamma: one discount, or one for each reward name.
+    reward_weights: A = Σ_r w_r A_r; a name left out weighs 1.
+    entropy_weight: goes linearly to `final_entropy_weight` over the run, where that is given.
+    max_staleness: samples of an older version than this many updates ago are left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    learning_rate: float = Field(default=3e-4, gt=0)
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    minibatches: int = Field(default=4, ge=1)
+    gamma: Discount | dict[str, Discount] = 0.99
+    reward_weights: dict[str, float] = {}
+    value_loss: Literal["squared", "huber"] = "squared"
+    value_weight: float = Field(default=0.5, ge=0)
+    entropy_weight: float = Field(default=0.01, ge=0)
+    final_entropy_weight: float | None = Field(default=None, ge=0)
+    max_gradient_norm: float | None = Field(default=0.5, gt=0)
+    max_staleness: int | None = Field(default=None, ge=0)
+    adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
+    adam_epsilon: float = Field(default=1e-5, gt=0)
+
+
+SettingsOf = TypeVar("SettingsOf", bound=ActorCriticSettings)
+
+
+class Loss(NamedTuple):
+    """A portion's part of a minibatch's loss; `terms`, scalars that add up over its portions; the portion's largest ratio."""
+
+    loss: Tensor
+    terms: dict[str, Tensor]
+    ratio_max: Tensor
+
+
+class ActorCritic(ABC, Generic[SettingsOf]):
+    """Fragments → versions, see `Algorithm`; how a batch is prepared and what its loss is, a subclass says."""
+
+    axis: int
+    """The axis of the prepared samples along which they are split into minibatches."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        role: Role,
+        settings: SettingsOf,
+        *,
+        device: str = "cpu",
+        dtype: Dtype = "auto",
+        memory_format: MemoryFormat = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.policy, self.role, self.settings = policy.to(device), role, settings
+        self.device = torch.device(device)
+        self.precision = choose(policy, role, self.device, dtype, memory_format)
+        self.parameters = FlatParameters(policy)
+        self._optimizer, self._optimizer_state = self._make_optimizer()
+        self._generator = torch.Generator().manual_seed(seed)
+        gamma = settings.gamma if isinstance(settings.gamma, dict) else dict.fromkeys(role.rewards, settings.gamma)
+        self._gamma = self._per_reward("gamma", gamma)
+        self.set_reward_weights(settings.reward_weights)
+
+    def set_reward_weights(self, weights: Mapping[str, float]) -> None:
+        """Sets the weights by reward name from the next update on; a name left out weighs 1. They are not in the state.
+
+        Raises RecipeError for a name that is none of the role's rewards.
+        """
+        self._reward_weights = self._per_reward("reward_weights", {**dict.fromkeys(self.role.rewards, 1.0), **weights})
+
+    def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
+        settings = self.settings
+        batch = {name: x.to(self.device, non_blocking=True) for name, x in batch.items()}
+        samples, selected, metrics = self._samples(batch, version)
+        learning_rate = settings.learning_rate * _factor(settings.learning_rate_schedule, progress)
+        self._optimizer.param_groups[0]["lr"] = learning_rate
+        final = settings.entropy_weight if settings.final_entropy_weight is None else settings.final_entropy_weight
+        entropy_weight = settings.entropy_weight + (final - settings.entropy_weight) * progress
+        count = batch["learn"].shape[1] if self.axis else batch["learn"].numel()
+        spent = {"forward": 0.0, "backward": 0.0, "step": 0.0}
+
+        def one_pass() -> list[Step]:
+            return [self._step(samples, part, entropy_weight, spent) for part in self._minibatches(count, selected)]
+
+        try:
+            metrics |= self._learn(one_pass, metrics["samples"] > 0)
+        except NumericsError as error:
+            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {_suspects(batch)}") from None
+        metrics["learning_rate"] = learning_rate
+        return metrics | {f"time.{name}_s": seconds for name, seconds in spent.items()}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        state = {"parameters": self.parameters.parameter.detach(), "generator": self._generator.get_state()}
+        return {name: x.clone() for name, x in (state | self._optimizer_state).items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        mine = self.state_dict()
+        if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
+            raise CheckpointError(
+                f"this is not the state of a learner by {type(self).__name__} of {len(self.parameters.gradient)} parameters: expected "
+                f"{ {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
+            )
+        with torch.no_grad():
+            self.parameters.parameter.copy_(state["parameters"])
+        for name, x in self._optimizer_state.items():
+            x.copy_(state[name])
+        self._generator.set_state(state["generator"].cpu())
+
+    @abstractmethod
+    def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
+        """The prepared samples; indices along `axis` of those to learn from, or None for all; metrics of the batch."""
+
+    @abstractmethod
+    def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
+        """Makes as many passes over the batch as it should; their metrics."""
+
+    @abstractmethod
+    def _portions(self, samples: Mapping[str, Tensor], minibatch: Part) -> tuple[int, list[Part]]:
+        """How many samples a minibatch has to learn from, and its parts, each small enough for one forward and backward pass."""
+
+    @abstractmethod
+    def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
+        """What `chunk` adds to the loss of a minibatch of `size` samples.
+
+        Its terms include `loss.policy.<head>`, `entropy.<head>`, `active.<head>` (share), `kl` or `kl.<head>`, and `loss.value.<reward>`.
+        """
+
+    def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
+        """The optimiser, and its state under the names it has in a checkpoint."""
+        settings, gradient = self.settings, self.parameters.gradient
+        optimizer = torch.optim.Adam(
+            [self.parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
+        )
+        state = {
+            "step": torch.zeros((), device=self.device),
+            "exp_avg": torch.zeros_like(gradient),
+            "exp_avg_sq": torch.zeros_like(gradient),
+        }
+        return optimizer, self._attach("adam", optimizer, state)
+
+    def _attach(self, name: str, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        optimizer.state[self.parameters.parameter] = state
+        return {f"{name}.{key}": x for key, x in state.items()}
+
+    def _per_reward(self, setting: str, given: Mapping[str, float]) -> Tensor:
+        if set(given) != set(self.role.rewards):
+            raise RecipeError(f"`{setting}` names the rewards {sorted(given)}; the game has {sorted(self.role.rewards)}")
+        return torch.tensor([given[name] for name in self.role.rewards], device=self.device)
+
+    def _mask(self, batch: Mapping[str, Tensor], version: int) -> tuple[Tensor, dict[str, float]]:
+        """Which samples to learn from, bool `[T, B]`, and the metrics of that."""
+        limit, staleness = self.settings.max_staleness, version - batch["version"]
+        mask = batch["learn"] if limit is None else batch["learn"] & (staleness <= limit)
+        used, learnable = int(mask.sum()), int(batch["learn"].sum())
+        return mask, {
+            "samples": used,
+            "samples.stale": learnable - used,
+            "staleness.mean": float(staleness.double().mean()),
+            "staleness.max": float(staleness.max()),
+        }
+
+    def _minibatches(self, count: int, selected: Tensor | None) -> Iterator[Part]:
+        """Splits the samples at random into minibatches; a single one needs neither shuffling nor gathering."""
+        minibatches = self.settings.minibatches
+        if minibatches == 1:
+            yield slice(0, count) if selected is None else selected
+            return
+        order = torch.randperm(count if selected is None else len(selected), generator=self._generator).to(self.device)
+        order = order if selected is None else selected[order]
+        yield from (part for part in order.tensor_split(minibatches) if len(part))
+
+    def _step(self, samples: Mapping[str, Tensor], minibatch: Part, entropy_weight: float, spent: dict[str, float]) -> Step:
+        """One step of the optimiser; the gradient is summed up over portions that fit the caches."""
+        self.parameters.zero_gradient()
+        size, parts = self._portions(samples, minibatch)
+        losses: list[Loss] = []
+        for part in parts:
+            started = perf_counter()
+            losses.append(self._loss({name: take(x, part, self.axis) for name, x in samples.items()}, size, entropy_weight))
+            middle = perf_counter()
+            losses[-1].loss.backward()  # type: ignore[no-untyped-call]
+            spent["forward"] += middle - started
+            spent["backward"] += perf_counter() - middle
+
+        started = perf_counter()
+        gradient = self.parameters.gradient
+        terms = torch.stack([torch.stack(list(loss.terms.values())) for loss in losses]).detach().sum(0)
+        # The only wait for the device: everything that is asked of this step comes in one piece.
+        ends = torch.stack([torch.stack([loss.ratio_max for loss in losses]).max(), torch.linalg.vector_norm(gradient)])
+        numbers = torch.cat([terms, ends]).tolist()
+        metrics = dict(zip([*losses[0].terms, "ratio_max", "gradient_norm"], numbers, strict=True))
+        if not all(map(math.isfinite, numbers)):
+            wrong = ", ".join(f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value))
+            raise NumericsError(f"{wrong}; the parameters are those from before this step")
+        norm, limit = metrics["gradient_norm"], self.settings.max_gradient_norm
+        if limit is not None and norm > limit:
+            gradient.mul_(limit / norm)
+        self._optimizer.step()
+        spent["step"] += perf_counter() - started
+        return metrics
+
+    def _value_error(self) -> Callable[[Tensor, Tensor], Tensor]:
+        return ops.squared_error if self.settings.value_loss == "squared" else ops.huber
+
+    def _summary(self, steps: list[Step]) -> dict[str, float]:
+        """The metrics of all that a `Loss` has in any algorithm."""
+        active, values = means(steps, "active."), means(steps, "loss.value.")
+        return {
+            "loss.policy": sum(means(steps, "loss.policy.").values()),
+            "loss.value": sum(values.values()),
+            **({f"loss.value.{name}": x for name, x in values.items()} if len(values) > 1 else {}),
+            **{f"entropy.{name}": x / active[name] if active[name] else 0.0 for name, x in means(steps, "entropy.").items()},
+            "kl": sum(means(steps, "kl").values()),
+            "ratio_max": max(step["ratio_max"] for step in steps),
+            "gradient_norm": sum(step["gradient_norm"] for step in steps) / len(steps),
+        }
+
+    def _term_by_reward(self, term: str, x: Tensor) -> dict[str, Tensor]:
+        """`x` `[R]`, as terms of a `Loss`."""
+        return {f"{term}.{name}": entry for name, entry in zip(self.role.rewards, x.detach().unbind(), strict=True)}
+
+    def _by_reward(self, metric: str, values: list[float]) -> dict[str, float]:
+        if len(values) == 1:
+            return {metric: values[0]}
+        return {f"{metric}.{name}": value for name, value in zip(self.role.rewards, values, strict=True)}
+
+
+def split(minibatch: Part, limit: int) -> tuple[int, list[Part]]:
+    """How long a minibatch is, and its parts, of at most `limit` each and as equal as can be."""
+    size = minibatch.stop if isinstance(minibatch, slice) else len(minibatch)
+    count = -(-size // limit)
+    ranges = [slice(size * index // count, size * (index + 1) // count) for index in range(count)]
+    return size, [part if isinstance(minibatch, slice) else minibatch[part] for part in ranges]
+
+
+def take(x: Tensor, part: Part, axis: int) -> Tensor:
+    """Entries of `x` along `axis`; a view, where `part` is a range."""
+    return x.narrow(axis, part.start, part.stop - part.start) if isinstance(part, slice) else x.index_select(axis, part)
+
+
+def under(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
+
+
+def behaviour_log_prob(log_prob: Tensor, evaluation: Evaluation) -> Tensor:
+    """What the acting policy's head recorded as `log_prob`, 0 where it is inactive: nobody says what is recorded there."""
+    return log_prob if evaluation.active is None else torch.where(evaluation.active, log_prob, 0.0)
+
+
+def means(steps: list[Step], prefix: str) -> dict[str, float]:
+    """Means over steps of what begins with `prefix`, by the rest of its name."""
+    names = [name for name in steps[0] if name.startswith(prefix)]
+    return {name.removeprefix(prefix): sum(step[name] for step in steps) / len(steps) for name in names}
+
+
+def _suspects(batch: Mapping[str, Tensor]) -> str:
+    """Which arrays of a batch are not finite."""
+    counts = {name: int((~torch.isfinite(x)).sum()) for name, x in batch.items() if x.is_floating_point()}
+    found = [f"{name} ({count} of {batch[name].numel()})" for name, count in counts.items() if count]
+    return f"not finite in the batch: {', '.join(found)}" if found else "the batch is finite: a lower learning rate may help"
+
+
+def _factor(schedule: str, progress: float) -> float:
+    """1 at the run's start; at its end 1 if constant, else 0."""
+    if schedule == "constant":
+        return 1.0
+    return 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))

@@ -1,0 +1,180 @@
+"""IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561): actor and critic that V-trace corrects for old samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from lamarckian import ops
+from lamarckian.nets import evaluate
+from lamarckian.nets.heads import Evaluation
+from lamarckian.rl.actor_critic import (
+    ActorCritic,
+    ActorCriticSettings,
+    Decay,
+    Loss,
+    Part,
+    Step,
+    behaviour_log_prob,
+    means,
+    split,
+    take,
+    under,
+)
+
+
+class IMPALASettings(ActorCriticSettings):
+    """The settings of IMPALA, beside those of `ActorCriticSettings`.
+
+    minibatches: each has whole columns of the batch, for V-trace needs sequences.
+    heads: "joint": one ratio, the product of all active heads'; "decoupled": V-trace for each head with its own ratio; the heads'
+        policy losses add up, and the value loss is their mean.
+    rho_clip, c_clip, advantage_rho_clip, trace_lambda: see `ops.vtrace`.
+    """
+
+    heads: Literal["joint", "decoupled"] = "joint"
+    rho_clip: float = Field(default=1.0, gt=0)
+    c_clip: float = Field(default=1.0, gt=0)
+    advantage_rho_clip: float = Field(default=1.0, gt=0)
+    trace_lambda: float = Field(default=1.0, ge=0, le=1)
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
+    rmsprop_decay: Decay = 0.99
+    rmsprop_epsilon: float = Field(default=1e-5, gt=0)
+
+
+class IMPALA(ActorCritic[IMPALASettings]):
+    """Fragments → versions, see `Algorithm`. The same seed and the same batches give the same versions, bit for bit.
+
+    One pass over each batch. The values are those of the version that learns, but for the final observations of truncated
+    matches, which are not kept: there they are those of the version that acted.
+
+    | metric | mean over the update's steps, unless said otherwise |
+    | --- | --- |
+    | `loss.policy` | −A log π, summed over heads |
+    | `loss.value`, `loss.value.<reward>` | summed over rewards; each, where there are several |
+    | `entropy.<head>` | nats, over the samples where the head is active |
+    | `kl` | k3 estimate of KL(policy that acted ‖ policy now), summed over heads |
+    | `rho.mean`, `rho.clipped`, `c.clipped` | mean ratio; share of ratios above ρ̄, above c̄ |
+    | `ratio_max` | the largest ratio of all |
+    | `gradient_norm`, `learning_rate` | before clipping; of this update |
+    | `explained_variance`, `return.mean` | of the values, and of their targets v; each reward's |
+    | `staleness.mean`, `staleness.max` | versions, over all samples; once |
+    | `samples`, `samples.stale` | used; left out as stale |
+    | `time.forward_s`, `time.backward_s`, `time.step_s` | sums |
+    """
+
+    Settings = IMPALASettings
+    axis = 1
+
+    def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
+        settings = self.settings
+        if settings.optimizer == "adam":
+            return super()._make_optimizer()
+        optimizer = torch.optim.RMSprop(
+            [self.parameters.parameter], lr=settings.learning_rate, alpha=settings.rmsprop_decay, eps=settings.rmsprop_epsilon
+        )
+        state = {"step": torch.zeros(()), "square_avg": torch.zeros_like(self.parameters.gradient)}
+        return optimizer, self._attach("rmsprop", optimizer, state)
+
+    def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
+        """The batch itself, `[T, B, …]`, with its mask; columns where there is something to learn."""
+        mask, metrics = self._mask(batch, version)
+        names = ("reward", "bootstrap", "terminated", "truncated")
+        samples = {name: x for name, x in batch.items() if name in names or name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
+        any_in_column = mask.any(0)
+        return samples | {"mask": mask}, None if bool(any_in_column.all()) else any_in_column.nonzero().squeeze(1), metrics
+
+    def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
+        return self._summary(one_pass()) if any_samples else {}
+
+    def _portions(self, samples: Mapping[str, Tensor], minibatch: Part) -> tuple[int, list[Part]]:
+        mask = samples["mask"]
+        _, parts = split(minibatch, max(self.precision.rows // (len(mask) + 1), 1))
+        return int(take(mask, minibatch, self.axis).sum()), parts
+
+    def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
+        mask = chunk["mask"]
+        rows, weight = mask.numel(), mask.flatten() / size
+        with self.precision.autocast(self.device):
+            outputs = self.policy(self.precision.arrange({name: x.flatten(0, 1) for name, x in under(chunk, "inputs.").items()}))
+        value_tT = outputs.value.unflatten(0, (len(mask) + 1, mask.shape[1]))
+        evaluations = evaluate(
+            self.role,
+            self.policy.heads,
+            {name: parameters._make(x[:rows] for x in parameters) for name, parameters in outputs.heads.items()},
+            {name: x.flatten(0, 1) for name, x in under(chunk, "action.").items()},
+            {name: x[:-1].flatten(0, 1) for name, x in under(chunk, "legal.").items()},
+        )
+
+        with torch.no_grad():
+            ratios, used = self._ratios(evaluations, chunk)
+            traces = [self._vtrace(ratio.view_as(mask), value_tT, chunk) for ratio in ratios]
+            advantages = [(trace.advantage_t @ self._reward_weights).flatten() for trace in traces]
+            target = torch.stack([trace.target_t for trace in traces]).mean(0).flatten(0, 1)
+            terms = self._ratio_terms(ratios, weight, used)
+
+        value = value_tT[:-1].flatten(0, 1)
+        value_loss = weight @ self._value_error()(value, target)
+        loss = self.settings.value_weight * value_loss.sum()
+        for index, (name, (log_prob, entropies, active)) in enumerate(evaluations.items()):
+            policy_loss, entropy = -(weight @ (advantages[index % len(advantages)] * log_prob)), weight @ entropies
+            loss = loss + policy_loss - entropy_weight * entropy
+            terms[f"loss.policy.{name}"], terms[f"entropy.{name}"] = policy_loss.detach(), entropy.detach()
+            terms[f"active.{name}"] = weight.sum() if active is None else weight @ active.float()
+
+        with torch.no_grad():
+            error = target - value
+            moments = {"loss.value": value_loss, "return": weight @ target, "return_square": weight @ target.square()}
+            moments |= {"error": weight @ error, "error_square": weight @ error.square()}
+            for term, x in moments.items():
+                terms |= self._term_by_reward(term, x)
+        return Loss(loss, terms, (ratios * (weight > 0)).max())
+
+    def _ratios(self, evaluations: Mapping[str, Evaluation], chunk: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Ratios `[1, T·B]`, or `[heads, T·B]` where decoupled; and where they count, bool, the same."""
+        log_prob = torch.stack([evaluation.log_prob for evaluation in evaluations.values()])
+        behaviour = torch.stack([behaviour_log_prob(chunk[f"log_prob.{name}"].flatten(), x) for name, x in evaluations.items()])
+        if self.settings.heads == "joint":
+            ratios = ops.ratio(log_prob.sum(0, keepdim=True), behaviour.sum(0, keepdim=True))
+            return ratios, torch.ones_like(ratios, dtype=torch.bool)
+        everywhere = torch.ones_like(log_prob[0], dtype=torch.bool)
+        return ops.ratio(log_prob, behaviour), torch.stack([everywhere if x.active is None else x.active for x in evaluations.values()])
+
+    def _vtrace(self, ratio_t: Tensor, value_tT: Tensor, chunk: Mapping[str, Tensor]) -> ops.VTrace:
+        settings = self.settings
+        return ops.vtrace(
+            ratio_t, chunk["reward"], value_tT, chunk["bootstrap"], chunk["terminated"], chunk["truncated"], self._gamma,
+            rho_clip=settings.rho_clip, c_clip=settings.c_clip,
+            advantage_rho_clip=settings.advantage_rho_clip, trace_lambda=settings.trace_lambda,
+        )  # fmt: skip
+
+    def _ratio_terms(self, ratios: Tensor, weight: Tensor, used: Tensor) -> dict[str, Tensor]:
+        weights = used * weight
+        return {
+            "kl": (weights * ops.kl_divergence(ratios)).sum(),
+            "ratio": (weights * ratios).sum(),
+            "rho_clipped": (weights * (ratios > self.settings.rho_clip)).sum(),
+            "c_clipped": (weights * (ratios > self.settings.c_clip)).sum(),
+            "ratios": weights.sum(),
+        }
+
+    def _summary(self, steps: list[Step]) -> dict[str, float]:
+        of = {name: sum(step[name] for step in steps) for name in ("ratio", "rho_clipped", "c_clipped", "ratios")}
+        mean, square, error, error_square = (
+            list(means(steps, f"{x}.").values()) for x in ("return", "return_square", "error", "error_square")
+        )
+        variances = [b - a * a for a, b in zip(mean, square, strict=True)]
+        rests = [b - a * a for a, b in zip(error, error_square, strict=True)]
+        explained = [1 - rest / variance if variance > 0 else 0.0 for rest, variance in zip(rests, variances, strict=True)]
+        return {
+            **super()._summary(steps),
+            "rho.mean": of["ratio"] / of["ratios"],
+            "rho.clipped": of["rho_clipped"] / of["ratios"],
+            "c.clipped": of["c_clipped"] / of["ratios"],
+            **self._by_reward("explained_variance", explained),
+            **self._by_reward("return.mean", mean),
+        }
