@@ -1,9 +1,9 @@
-"""From a role's inputs to one vector of features."""
+"""From a role's inputs to one vector of features, and to the units one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,37 +12,21 @@ from lamarckian.mdp import Image, Input, Units, Vector
 from lamarckian.mdp.spaces import VALID
 from lamarckian.nets.convolution import PRESETS, Convolutions, ImageEncoder
 from lamarckian.nets.layers import Activation, Initialization, Mlp, Parts
+from lamarckian.nets.units import Embedding, EncodedUnits, Pooling, UnitsEncoder, require_units
 
-Pooling: TypeAlias = Literal["max", "mean"]
 
+class Encoded(NamedTuple):
+    """`features` `[B, size]`, and the units of each input that has any, one by one."""
 
-class UnitsEncoder(nn.Module):
-    """Units `[B, U, size]` and which are valid `[B, U]` → `[B, size]`: one encoder for all, then a pool over the valid.
-
-    The order of the units does not matter, and what an invalid one holds neither, as long as it is finite. Without any
-    valid unit it gives 0.
-    """
-
-    def __init__(
-        self, space: Units, hidden: Sequence[int], pooling: Pooling, activation: Activation, initialization: Initialization
-    ) -> None:
-        super().__init__()
-        self.encoder = Mlp(space.size, hidden, activation, initialization)
-        self.size = self.encoder.size
-        self._pooling = pooling
-
-    def forward(self, units: Tensor, valid: Tensor) -> Tensor:
-        valid = valid.unsqueeze(-1)
-        encoded = self.encoder(units)
-        if self._pooling == "mean":
-            count = valid.sum(1).clamp(min=1)
-            return torch.where(valid, encoded, 0.0).sum(1) / count
-        highest = torch.where(valid, encoded, -1e30).amax(1)
-        return torch.where(valid.any(1), highest, 0.0)
+    features: Tensor
+    units: dict[str, EncodedUnits]
 
 
 class Encoder(nn.Module):
-    """A role's inputs → features `[B, size]`: each input by its kind, joined, then the trunk, an MLP of `hidden` layers."""
+    """A role's inputs → features `[B, size]`: each input by its kind, joined, then the trunk, an MLP of `hidden` layers.
+
+    The units' encodings, which are on the way to the features, come out beside them.
+    """
 
     def __init__(
         self,
@@ -53,10 +37,12 @@ class Encoder(nn.Module):
         convolutions: Convolutions,
         units: Sequence[int],
         pooling: Pooling,
+        embeddings: Mapping[str, Embedding],
         activation: Activation,
         initialization: Initialization,
     ) -> None:
         super().__init__()
+        require_units(inputs, list(embeddings), "embeddings")
         stack = PRESETS[convolutions] if isinstance(convolutions, str) else convolutions
         self.inputs, size = Parts(), 0
         part: Mlp | ImageEncoder | UnitsEncoder
@@ -67,14 +53,22 @@ class Encoder(nn.Module):
                 case Image():
                     part = ImageEncoder(name, space, stack, initialization)
                 case Units():
-                    part = UnitsEncoder(space, units, pooling, activation, initialization)
+                    part = UnitsEncoder(name, space, units, pooling, embeddings.get(name), activation, initialization)
             self.inputs[name] = part
             size += part.size
         self.trunk = Mlp(size, hidden, activation, initialization)
         self.size = self.trunk.size
 
-    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        parts = []
+    def units(self, names: Sequence[str]) -> dict[str, UnitsEncoder]:
+        """The encoders of these inputs of units."""
+        return {name: part for name in names if isinstance(part := self.inputs[name], UnitsEncoder)}
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> Encoded:
+        parts, units = [], {}
         for name, part in self.inputs.items():
-            parts.append(part(inputs[name], inputs[name + VALID]) if isinstance(part, UnitsEncoder) else part(inputs[name]))
-        return self.trunk(parts[0] if len(parts) == 1 else torch.cat(parts, -1))
+            if isinstance(part, UnitsEncoder):
+                units[name], pooled = part(inputs[name], inputs[name + VALID])
+                parts.append(pooled)
+            else:
+                parts.append(part(inputs[name]))
+        return Encoded(self.trunk(parts[0] if len(parts) == 1 else torch.cat(parts, -1)), units)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from lamarckian.errors import RecipeError
 from lamarckian.mdp import Continuous, Discrete, Role
 from lamarckian.nets.layers import Initialization, linear
+from lamarckian.nets.units import NO_UNITS, Attention, EncodedUnits
 
 EDGE = 1e-6
 """How near to its bounds a squashed action can come, as a fraction of half their distance."""
@@ -33,7 +34,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(12)
 
 
 class Categorical(NamedTuple):
-    """`logits` `[B, n]`, not masked."""
+    """`logits` `[B, n]`, not masked by what is legal; those of invalid units are far below all others."""
 
     logits: Tensor
 
@@ -49,9 +50,10 @@ Parameters: TypeAlias = Categorical | Gaussian
 
 
 class Distribution(Protocol):
-    """What every head is: features `[B, size]` to parameters, and what can be asked of these; `legal` is its mask, if any."""
+    """What every head is: features `[B, size]`, and the units that they come from, to parameters, and what can be asked of
+    these; `legal` is its mask, if any."""
 
-    def __call__(self, features: Tensor) -> Parameters: ...
+    def __call__(self, features: Tensor, units: Mapping[str, EncodedUnits]) -> Parameters: ...
 
     def evaluate(self, parameters: Any, action: Tensor, legal: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The log-probability or log-density of `action`, and the entropy in nats, each `[B]`."""
@@ -63,14 +65,22 @@ class Distribution(Protocol):
 
 
 class CategoricalHead(nn.Module):
-    """A choice among n actions. `legal`: bool `[B, n]`, or None; an illegal action has probability and gradient exactly 0."""
+    """A choice among n actions. `legal`: bool `[B, n]`, or None; an illegal action has probability and gradient exactly 0.
 
-    def __init__(self, space: Discrete, size: int, initialization: Initialization, gain: float) -> None:
+    attention: the first `attention.count` actions are units, and it gives their logits; a linear layer those of the others.
+    """
+
+    def __init__(self, space: Discrete, size: int, initialization: Initialization, gain: float, attention: Attention | None = None) -> None:
         super().__init__()
-        self.output = linear(size, space.n, initialization, gain)
+        self.attention = attention
+        others = space.n if attention is None else space.n - attention.count
+        self.output = linear(size, others, initialization, gain) if others else None
 
-    def forward(self, features: Tensor) -> Categorical:
-        return Categorical(self.output(features))
+    def forward(self, features: Tensor, units: Mapping[str, EncodedUnits] = NO_UNITS) -> Categorical:
+        logits = [] if self.attention is None else [self.attention(features, units)]
+        if self.output is not None:
+            logits.append(self.output(features))
+        return Categorical(logits[0] if len(logits) == 1 else torch.cat(logits, -1))
 
     def evaluate(self, parameters: Categorical, action: Tensor, legal: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The log-probability of `action`, int `[B]`, and the entropy in nats, each `[B]`."""
@@ -133,7 +143,7 @@ class GaussianHead(nn.Module):
         self.register_buffer("center", (high + low) / 2, persistent=False)
         self.register_buffer("reach", (high - low) / 2, persistent=False)
 
-    def forward(self, features: Tensor) -> Gaussian:
+    def forward(self, features: Tensor, units: Mapping[str, EncodedUnits] = NO_UNITS) -> Gaussian:
         mean = self._shaped(self.output(features))
         if self.spread is None:
             return Gaussian(mean, self.log_std.expand_as(mean))

@@ -47,8 +47,8 @@ def initialize(layer: nn.Linear | nn.Conv2d, scheme: Initialization, gain: float
         nn.init.zeros_(layer.bias)
 
 
-def linear(size: int, out: int, scheme: Initialization, gain: float | None = None) -> nn.Linear:
-    layer = nn.Linear(size, out)
+def linear(size: int, out: int, scheme: Initialization, gain: float | None = None, bias: bool = True) -> nn.Linear:
+    layer = nn.Linear(size, out, bias)
     initialize(layer, scheme, gain)
     return layer
 

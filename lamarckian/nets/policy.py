@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from lamarckian.mdp import ArraySpec, Discrete, Role
 from lamarckian.nets.convolution import Convolutions
-from lamarckian.nets.encoder import Encoder, Pooling
+from lamarckian.nets.encoder import Encoder
 from lamarckian.nets.heads import CategoricalHead, Distribution, GaussianHead, Parameters
 from lamarckian.nets.layers import Activation, Initialization, Parts, linear
+from lamarckian.nets.units import Attention, Embedding, Names, Pooling, attending
 
 Sizes = tuple[Annotated[int, Field(gt=0)], ...]
 
@@ -36,6 +37,10 @@ class Policy(nn.Module):
     vectors: layers that each `Vector` passes before it is joined with the others; none: it goes straight in.
     convolutions: what each `Image` passes: a preset, or the layers one by one; each followed by ReLU.
     units, pooling: what each of the `Units` passes, and how they are then pooled.
+    embeddings: `Units` of which a column is the unit's type; see `Embedding`.
+    attention, key_size: discrete heads that choose among units: head → the `Units`, or several, of which it does, and the
+        size of queries and keys; see `Attention`. The head's first actions are the units, in order; those beyond, such as
+        "none", are like those of any other head.
     activation: follows every layer but the convolutions and the outputs.
     critic: whether it shares all but its output layer with the actor, or nothing at all.
     initialization, policy_gain: how weights are drawn, and how large those of the heads are: small, so that the first
@@ -57,6 +62,9 @@ class Policy(nn.Module):
         convolutions: Convolutions = "nature",
         units: Sizes = (64, 64),
         pooling: Pooling = "max",
+        embeddings: Mapping[str, Embedding] = {},
+        attention: Mapping[str, Names] = {},
+        key_size: Annotated[int, Field(gt=0)] = 32,
         activation: Activation = "tanh",
         critic: Literal["shared", "separate"] = "shared",
         initialization: Initialization = "orthogonal",
@@ -76,6 +84,7 @@ class Policy(nn.Module):
                 convolutions=convolutions,
                 units=units,
                 pooling=pooling,
+                embeddings=embeddings,
                 activation=activation,
                 initialization=initialization,
             )
@@ -83,9 +92,14 @@ class Policy(nn.Module):
         self.encoder = encoder()
         self.critic_encoder = encoder() if critic == "separate" else None
         heads = Parts()
+        chosen = attending(role, attention)
         for name, space in role.heads.items():
             if isinstance(space, Discrete):
-                heads[name] = CategoricalHead(space, self.encoder.size, initialization, policy_gain)
+                attends = None
+                if name in chosen:
+                    among = self.encoder.units(chosen[name])
+                    attends = Attention(self.encoder.size, among, key_size, initialization, policy_gain)
+                heads[name] = CategoricalHead(space, self.encoder.size, initialization, policy_gain, attends)
             else:
                 heads[name] = GaussianHead(
                     name,
@@ -105,11 +119,11 @@ class Policy(nn.Module):
 
         The encoders compute in autocast's type where that is on; the outputs are float32 always.
         """
-        features = self.encoder(inputs)
-        criticised = features if self.critic_encoder is None else self.critic_encoder(inputs)
+        features, units = self.encoder(inputs)
+        criticised = features if self.critic_encoder is None else self.critic_encoder(inputs).features
         with torch.autocast(features.device.type, enabled=False):
             features, criticised = _float32(features), _float32(criticised)
-            return Outputs({name: head(features) for name, head in self.heads.items()}, self.critic(criticised), {})
+            return Outputs({name: head(features, units) for name, head in self.heads.items()}, self.critic(criticised), {})
 
 
 def build(network: Callable[..., Policy], role: Role, seed: int, **settings: object) -> Policy:

@@ -5,8 +5,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from lamarckian.mdp import Discrete, Role, Vector
+from lamarckian.mdp import Discrete, Role, Units, Vector
 from lamarckian.nets import FlatParameters, Policy, build, export_onnx
+from lamarckian.nets.units import Embedding
 from tests.nets.roles import INPUTS, SMALL, draw, role
 
 
@@ -36,6 +37,38 @@ def test_outputs_equal_torchs(kind, settings):
         assert got.keys() == expected.keys()
         for name, x in expected.items():
             np.testing.assert_allclose(got[name], x.detach().numpy(), atol=1e-5, rtol=1e-5, err_msg=name)
+
+
+BATTLE = Role(
+    {"x": Vector(3), "allies": Units(3, 4), "enemies": Units(5, 6)},
+    {"ally": Discrete(3), "target": Discrete(10, masked=True), "move": Discrete(3)},
+)
+ATTENDING = {
+    "attention": {"ally": "allies", "target": ("enemies", "allies")},
+    "embeddings": {"enemies": Embedding(column=1, types=7, size=3), "allies": Embedding(column=0, types=2)},
+    "key_size": 8,
+}
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": "both", "critic": "separate"}, {"units": (), "pooling": "mean"}])
+def test_attention_and_embeddings_equal_torchs(settings):
+    policy = build(Policy, BATTLE, 0, policy_gain=1.0, **ATTENDING | settings)
+    model = onnx.load_from_string(export_onnx(policy))
+    onnx.checker.check_model(model)
+    assert {entry.name for entry in model.graph.initializer} == dict(policy.named_parameters()).keys()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_outputs()]
+    for size in (1, 9):
+        inputs = draw(BATTLE, size)
+        inputs["enemies"][..., 1].random_(7)
+        inputs["allies"][..., 0].random_(2)
+        inputs["allies.valid"][-1] = False
+        outputs = policy(inputs)
+        got = dict(zip(names, session.run(None, {name: x.numpy() for name, x in inputs.items()}), strict=True))
+        assert got["head.target.logits"].shape == (size, 10)
+        for name, head in outputs.heads.items():
+            np.testing.assert_allclose(got[f"head.{name}.logits"], head.logits.detach().numpy(), atol=1e-5, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(got["value"], outputs.value.detach().numpy(), atol=1e-5, rtol=1e-5)
 
 
 def test_initializers_are_the_parameters_by_name():

@@ -6,10 +6,13 @@ import pytest
 import torch
 from pydantic import TypeAdapter, create_model
 
+from lamarckian import plugins
 from lamarckian.errors import RecipeError
 from lamarckian.mdp import Discrete, Image, Role, Units, Vector
 from lamarckian.nets import Policy, build, parameter_count, summary
 from lamarckian.nets.layers import Mlp, initialize
+from lamarckian.plugins import Section
+from lamarckian.recipe.document import complete
 from tests.nets.roles import INPUTS, SMALL, draw, role
 
 
@@ -133,3 +136,18 @@ def test_the_signature_is_a_schema():
     schema = TypeAdapter(create_model("Network", **fields)).json_schema()
     assert schema["properties"]["activation"]["enum"] == ["tanh", "relu", "elu", "silu"]
     assert set(schema["$defs"]["Convolution"]["properties"]) == {"channels", "kernel", "stride", "padding"}
+    assert set(schema["$defs"]["Embedding"]["properties"]) == {"column", "types", "size"}
+
+
+def test_a_recipe_can_say_which_heads_attend_and_which_units_have_types():
+    section = Section(name="policy", attention={"target": ["a", "b"], "ally": "a"}, embeddings={"b": {"column": 1, "types": 3}}, hidden=[8])
+    section = complete("network", section)
+    assert section.settings["embeddings"] == {"b": {"column": 1, "types": 3, "size": 8}} and section.settings["key_size"] == 32
+    role = Role({"a": Units(2, 3), "b": Units(3, 4)}, {"target": Discrete(5), "ally": Discrete(3), "move": Discrete(2)})
+    policy = plugins.build("network", complete("network", section), role)
+    assert policy.encoder.inputs["b"].embedding.table.weight.shape == (3, 8)
+    assert list(policy.heads["target"].attention.keys) == ["a", "b"] and policy.heads["move"].attention is None
+    assert policy.heads["target"].output is None and policy.heads["ally"].output.weight.shape == (1, 8)
+    for wrong in ({"attention": {"target": []}}, {"embeddings": {"b": {"column": -1, "types": 3}}}, {"key_size": 0}):
+        with pytest.raises(RecipeError, match=f"network.{next(iter(wrong))}"):
+            complete("network", Section(name="policy", **wrong))
