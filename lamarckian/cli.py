@@ -94,16 +94,18 @@ def evolve(
 @app.command()
 def resume(run: RunFolder, overrides: Overrides = None, quiet: Quiet = False, video: Film = True) -> None:
     """Goes on with a run from its newest checkpoint."""
+    from lamarckian.evaluate.changes import waiting
     from lamarckian.recipe import EvolutionRecipe
     from lamarckian.record.run import resume as reopen
 
-    opened, recipe = reopen(run, overrides or ())
+    asked, taken = waiting(run)
+    opened, recipe = reopen(run, [*asked, *(overrides or ())])
     with opened:
         try:
             if isinstance(recipe, EvolutionRecipe):
                 _evolve(opened, recipe, quiet, resumed=True)
             else:
-                _train(opened, recipe, quiet, video, resumed=True)
+                _train(opened, recipe, quiet, video, resumed=True, taken=taken)
         except MisuseError:
             opened.undo_resume()
             raise
@@ -156,6 +158,45 @@ def video(
 
 
 @app.command()
+def tournament(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs of one game.")],
+    bots: Annotated[str, typer.Option(metavar="NAME,...", help="Bots of the game that take part.")] = "",
+    matches: Annotated[int, typer.Option(help="Matches of each pair, half of them from either side.")] = 20,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where files go. Default: runs/tournament-<time>.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    checkpoints: Annotated[str, typer.Option(help="Which of each run take part: last, best or all.")] = "best",
+) -> None:
+    """Lets trained agents and bots play, everyone against everyone, and rates them."""
+    from lamarckian.evaluate.tournament import tournament as play
+    from lamarckian.record.run import default_folder
+    from lamarckian.record.standings import table, write_standings
+
+    standings = play(runs, [name.strip() for name in bots.split(",") if name.strip()], matches, seed, checkpoints)
+    folder = out or default_folder("tournament")
+    paths = write_standings(folder, standings)
+    if as_json:
+        print(paths[0].read_text(), end="")
+        return
+    print(table(standings))
+    print(f"\nwritten to {folder}: {', '.join(path.name for path in paths)}")
+
+
+@app.command("set")
+def set_weights(
+    run: RunFolder,
+    changes: Annotated[list[str], typer.Argument(metavar="rewards.NAME=NUMBER...", help="New weights of rewards.")],
+) -> None:
+    """Changes the weights of a run's rewards, while it goes on too."""
+    from lamarckian.evaluate.changes import ask
+
+    weights, at_work = ask(run, changes)
+    what = ", ".join(f"rewards.{name} = {weight:g}" for name, weight in weights.items())
+    when = "from one of the next updates on" if at_work else f"the run is not going on now; from when it does: lamarckian resume {run}"
+    print(f"{what}: {when}")
+
+
+@app.command()
 def recipes() -> None:
     """Lists the built-in recipes."""
     from lamarckian.recipe import built_in
@@ -194,7 +235,7 @@ def schema() -> None:
     print(json.dumps(recipe_schema(), indent=1))
 
 
-def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) -> None:
+def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool, taken: int | None = None) -> None:
     from lamarckian.evaluate.training import train as learn
     from lamarckian.record.checkpoint import saved
     from lamarckian.record.progress import Progress
@@ -202,7 +243,7 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool) ->
     with Progress(str(run.folder), recipe.stop, quiet) as progress:
         progress.note(f"run {run.folder}")
         try:
-            summary = learn(recipe, run, progress, resumed)
+            summary = learn(recipe, run, progress, resumed, taken)
         except KeyboardInterrupt:
             _stopped(run.folder, bool(saved(run)))
     made = _drawn(_pictures(run, video and not summary.interrupted), quiet)

@@ -45,7 +45,7 @@ def refused(*arguments, says):
 def test_help_names_every_command():
     done = lamarckian("--help")
     assert done.returncode == 0
-    for command in ("train", "evolve", "resume", "evaluate", "video", "recipes", "games", "schema"):
+    for command in ("train", "evolve", "resume", "evaluate", "tournament", "video", "set", "recipes", "games", "schema"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -166,7 +166,7 @@ class Report:
     against: str | None
 
 class training:
-    def train(recipe, run, progress, resume):
+    def train(recipe, run, progress, resume, taken=None):
         print("TRAIN", recipe.seed, run.folder.name, resume, file=sys.stderr)
         if recipe.learner.device == "cuda":
             raise RecipeError("learner.device: there is no CUDA device")

@@ -19,7 +19,7 @@ from lamarckian.actor.tally import Tally
 from lamarckian.data.fragment import Layout, layout
 from lamarckian.data.pool import PoolClient, Sink
 from lamarckian.mdp import MDP, Agent, Bot, BotAgent
-from lamarckian.mdp.wrappers import frame_skip
+from lamarckian.mdp.wrappers import frame_skip, zero_sum
 from lamarckian.transport.versions import VersionBoard
 
 
@@ -39,6 +39,7 @@ class Description(msgspec.Struct):
     frame_skip: int
     batched: bool
     seed: int
+    zero_sum: bool = False
 
 
 class Wiring(msgspec.Struct):
@@ -53,6 +54,8 @@ class Wiring(msgspec.Struct):
 def build_mdp(description: Description) -> MDP:
     """The game as the actor plays it."""
     game = plugins.build("game", plugins.Section(**description.game))
+    if description.zero_sum:
+        game = zero_sum(game)
     return game if description.frame_skip == 1 else frame_skip(game, description.frame_skip)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 
 from lamarckian import plugins, seeding
 from lamarckian.actor.coroutines import CoroutineRollout
+from lamarckian.actor.inference import Model
 from lamarckian.actor.policy import ActingPolicy
 from lamarckian.actor.process import Description, build_mdp, build_rollout, fragment_layout, learners
 from lamarckian.actor.recorder import Recorder
@@ -62,10 +63,7 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
     recipe = _seat(run, against)
     mdp = plugins.build("game", recipe.game)
     policy, saved = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
-    results: list[MatchResult] = []
-    for wave, first in enumerate(range(0, matches, LANES)):
-        description = describe(recipe, mdp, export(policy), min(LANES, matches - first), seed)
-        results += _wave(description, seeding.derive(seed, "evaluate", wave), not stochastic)
+    results = play(recipe, mdp, export(policy), matches, seed, not stochastic)
     scores = np.array([result.score for result in results])
     returns = np.array([sum(result.returns) for result in results])
     return Report(
@@ -78,6 +76,27 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
         return_std=float(returns.std()),
         against=_opponents(recipe),
     )
+
+
+def play(
+    recipe: Recipe, mdp: Any, model: Model, matches: int, seed: int, greedy: bool, others: Mapping[str, Model] | None = None
+) -> list[MatchResult]:
+    """Plays `matches` matches of the recipe with `model` as its learner; how each went for that.
+
+    others: models that play roles in place of whom the recipe names.
+    """
+    results: list[MatchResult] = []
+    for wave, first in enumerate(range(0, matches, LANES)):
+        description = describe(recipe, mdp, model, min(LANES, matches - first), seed)
+        for role, other in (others or {}).items():
+            description.roles[role], description.models[role] = {"agent": "run"}, other
+        results += _wave(description, wave_seed(seed, wave), greedy)
+    return results
+
+
+def wave_seed(seed: int, wave: int) -> int:
+    """The seed of the `wave`-th lot of up to `LANES` matches that are played at once."""
+    return seeding.derive(seed, "evaluate", wave)
 
 
 def film(run: Run, against: str | None, checkpoint: str, seed: int) -> Iterator[np.ndarray]:

@@ -83,6 +83,7 @@ def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) ->
         frame_skip=recipe.actor.frame_skip,
         batched=_batched(recipe, mdp),
         seed=seed,
+        zero_sum=recipe.rewards.zero_sum,
     )
 
 

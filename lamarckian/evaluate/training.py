@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +15,11 @@ import numpy as np
 from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import CheckpointError, NumericsError
+from lamarckian.evaluate.changes import Changes
 from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.plan import plan, restore
+from lamarckian.learner.batches import Batch
 from lamarckian.learner.learner import Learner, Meter
 from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
@@ -72,18 +75,19 @@ class Totals:
         return score, total
 
 
-def train(recipe: Recipe, run: Run, progress: Progress, resume: bool = False) -> Summary:
+def train(recipe: Recipe, run: Run, progress: Progress, resume: bool = False, taken: int | None = None) -> Summary:
     """Trains until the recipe says stop, or Ctrl-C; goes on from the last checkpoint with `resume`.
 
+    taken: how many requests of `lamarckian.evaluate.changes` the recipe has in it, where it was opened with them.
     Raises a `LamarckianError` where that cannot be done or go on. What was saved before is then intact.
     """
-    return Training(recipe, run, progress, resume).run()
+    return Training(recipe, run, progress, resume, taken).run()
 
 
 class Training:
     """One training, in this process: algorithm, fleet, records."""
 
-    def __init__(self, recipe: Recipe, run: Run, progress: Progress, resume: bool) -> None:
+    def __init__(self, recipe: Recipe, run: Run, progress: Progress, resume: bool, taken: int | None) -> None:
         self._recipe = recipe
         self._run = run
         self._progress = progress
@@ -97,6 +101,8 @@ class Training:
         self._state: Any = None
         if self._saved is not None:
             self._restore(self._saved)
+        self._changes = Changes(run, recipe, self._totals.steps, taken)
+        self._weigh()
         self._stopped = False
 
     def run(self) -> Summary:
@@ -104,21 +110,25 @@ class Training:
         with ExitStack() as stack:
             metrics = stack.enter_context(Metrics(self._run, self._saved.steps if self._saved else None))
             self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {self._plan.actors} actors")
+            if self._changes.due:
+                self._progress.note(f"from here on {_listed(self._changes.weights)}")
             fleet = self._fleet()
             stack.callback(fleet.close)
             stack.enter_context(interrupts(self._interrupt))
             self._loop(fleet, metrics)
+            self._changes.keep(self._totals.steps, self._totals.version)
             folder = self._save(fleet)
         totals = self._totals
         score, _ = totals.mean(self._recipe.record.score_window)
         return Summary(self._stopped, totals.steps, totals.version, score, totals.seconds / 60, folder)
 
     def _loop(self, fleet: SavedFleet, metrics: Metrics) -> None:
-        totals, learner = self._totals, Learner(self._algorithm, fleet, self._totals.version)
+        totals, learner = self._totals, Learner(self._algorithm, fleet, self._totals.version, self._paid)
         every = self._recipe.checkpoint
         started = time.perf_counter() - totals.seconds
         saved_s, recorded_s = totals.seconds, totals.seconds
         while not (self._stopped or self._done()):
+            self._look()
             try:
                 learned = learner.update(self._share())
             except NumericsError as error:
@@ -127,6 +137,7 @@ class Training:
             if learned is None:
                 continue
             self._run.keep_resume()
+            self._changes.keep(totals.steps, totals.version)
             totals.add(learner.version, *learned)
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
@@ -154,7 +165,33 @@ class Training:
             "score": score,
             "return": total,
             **meter.take(),
+            **({f"weight/{name}": weight for name, weight in self._changes.weights.items()} if self._weighed() else {}),
         }
+
+    def _look(self) -> None:
+        """Takes in what `lamarckian set` asks for."""
+        changed = self._changes.look()
+        if changed:
+            self._weigh()
+            self._progress.note(f"{_listed(changed)} from step {self._totals.steps:,} on")
+
+    def _weigh(self) -> None:
+        if hasattr(self._algorithm, "set_reward_weights"):
+            self._algorithm.set_reward_weights(self._changes.weights)
+
+    def _weighed(self) -> bool:
+        return len(self._changes.weights) > 1 or any(weight != 1 for weight in self._changes.weights.values())
+
+    def _paid(self, batch: Batch) -> dict[str, float]:
+        """Where there are several rewards: each one's mean a step, and its share of Σ |weight · reward|."""
+        weights = self._changes.weights
+        if len(weights) == 1:
+            return {}
+        rewards = batch.arrays["reward"].reshape(-1, len(weights)).astype(np.float64)
+        sizes = np.abs(rewards).mean(axis=0) * np.abs(list(weights.values()))
+        total = sizes.sum() or 1.0
+        means = zip(weights, rewards.mean(axis=0).tolist(), (sizes / total).tolist(), strict=True)
+        return {f"{metric}.{name}": value for name, mean, share in means for metric, value in (("reward", mean), ("reward_share", share))}
 
     def _done(self) -> bool:
         stop, totals = self._recipe.stop, self._totals
@@ -229,6 +266,7 @@ class Training:
             "fragment": description.steps,
             "frame_skip": description.frame_skip,
             "batched": description.batched,
+            **({"zero_sum": True} if description.zero_sum else {}),
         }
 
     def _interrupt(self) -> None:
@@ -236,3 +274,7 @@ class Training:
             raise KeyboardInterrupt
         self._stopped = True
         self._progress.note("stopping after this update, to save; once more stops at once")
+
+
+def _listed(weights: Mapping[str, float]) -> str:
+    return ", ".join(f"rewards.{name} = {weight:g}" for name, weight in weights.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from statistics import fmean
 from typing import Protocol
@@ -42,13 +42,17 @@ class Learner:
     """Learns from what a fleet brings, one batch an update.
 
     version: of the parameters, one more after each update. meter: of everything since it was last read.
+    measure: further metrics of a batch, named as an algorithm names its own.
     """
 
-    def __init__(self, algorithm: Algorithm, fleet: Fleet, version: int) -> None:
+    def __init__(
+        self, algorithm: Algorithm, fleet: Fleet, version: int, measure: Callable[[Batch], Mapping[str, float]] = lambda batch: {}
+    ) -> None:
         self.version = version
         self.meter = Meter(fleet)
         self._algorithm = algorithm
         self._fleet = fleet
+        self._measure = measure
 
     def update(self, share: float) -> tuple[int, list[MatchResult]] | None:
         """Learns from one batch and publishes; how many samples it had, and the matches that ended. None: no batch yet.
@@ -64,7 +68,7 @@ class Learner:
         with self.meter.timing("publish"):
             self._fleet.publish(self.version, self._algorithm.parameters.array())
         samples, results = batch.arrays["reward"][..., 0].size, batch.results
-        self.meter.add(samples, results, batch.seconds, values)
+        self.meter.add(samples, results, batch.seconds, {**values, **self._measure(batch)})
         self._fleet.recycle(batch)
         return samples, results
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lamarckian.errors import RecipeError
-from lamarckian.plugins import Section, build, construct, import_class, settings_model, unknown, validate
+from lamarckian.plugins import Section, build, construct, import_class, plugin, settings_model, unknown, validate
 from lamarckian.recipe.document import Auto, Count, Finite, Keys, Seconds, Window, complete
 
 KINDS = ("game", "network", "algorithm")
 DEFAULTS = {"network": "policy", "algorithm": "ppo"}
+
+Weight: TypeAlias = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 
 
 class Player(BaseModel):
@@ -36,6 +38,13 @@ class TrainedRun(Keys):
 
 
 AGENTS: dict[str, type[BaseModel]] = {"learner": Keys, "self": Keys, "run": TrainedRun}
+
+
+class Rewards(Keys):
+    weights: dict[str, Weight] = {}
+    """How much each reward of the learning roles counts; one that is left out counts 1. `lamarckian set` changes them meanwhile."""
+    zero_sum: bool = False
+    """Pays each role its own rewards less the mean of the other roles'."""
 
 
 class Actor(Keys):
@@ -93,6 +102,7 @@ class Recipe(Keys):
 
     game: Section
     roles: dict[str, Player] = {}
+    rewards: Rewards = Rewards()
     network: Section = Section(name="policy")
     algorithm: Section = Section(name="ppo")
     actor: Actor = Actor()
@@ -127,6 +137,7 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
     recipe = recipe.model_copy(update=sections)
     game = build("game", recipe.game)
     recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, game)})
+    recipe = recipe.model_copy(update=_complete_rewards(recipe, game))
     _refuse_impossible(recipe, game)
     return recipe
 
@@ -193,6 +204,26 @@ def _complete_roles(recipe: Recipe, game: Any) -> dict[str, Player]:
                 raise RecipeError(f"roles.{role}.path: there is no run at {folder}")
             complete[role] = Player(agent="run", path=str(folder.resolve()))  # type: ignore[call-arg]
     return complete
+
+
+def _complete_rewards(recipe: Recipe, game: Any) -> dict[str, Any]:
+    """The sections of the rewards and of the algorithm: weights stand in the first, for every reward, and not in the second."""
+    given, names = recipe.rewards.weights, game.roles[recipe.learners[0]].rewards
+    for name in given:
+        if name not in names:
+            raise RecipeError(f"rewards.weights.{name}: {unknown(name, names, 'rewards')}")
+    if recipe.rewards.zero_sum and len(game.roles) < 2:
+        raise RecipeError(f"rewards.zero_sum: given true; the game has one role, {', '.join(game.roles)}; allowed here: false")
+    weights = {name: given.get(name, 1.0) for name in names}
+    algorithm = recipe.algorithm
+    if hasattr(plugin("algorithm", algorithm.name), "set_reward_weights"):
+        settings = algorithm.settings
+        if settings.pop("reward_weights", None):
+            raise RecipeError("algorithm.reward_weights: the weights of rewards stand in a section of their own: rewards.weights")
+        algorithm = Section(name=algorithm.name, **settings)
+    elif set(weights.values()) != {1.0}:
+        raise RecipeError(f"rewards.weights: the algorithm {algorithm.name} cannot weigh rewards: it has no method `set_reward_weights`")
+    return {"rewards": recipe.rewards.model_copy(update={"weights": weights}), "algorithm": algorithm}
 
 
 def _refuse_impossible(recipe: Recipe, game: Any) -> None:

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 PLAIN_EVERY_S = 10.0
-SHARES = ("time", "actor", "utilisation")
+SHARES = ("time", "actor", "utilisation", "reward_share")
 LIMITS = {"steps": "steps", "updates": "updates", "minutes": "minutes", "evaluations": "steps", "generations": "generation"}
 
 Unit: TypeAlias = Literal["steps", "evaluations"]

@@ -26,7 +26,7 @@ from lamarckian.recipe.document import parse
 
 PACKAGES = ("lamarckian", "numpy", "torch", "onnxruntime", "gymnasium", "ale-py", "pettingzoo", "numba", "pyzmq", "ray")
 WRITTEN = (
-    "recipe.yaml", "versions.json", "metrics.jsonl", "checkpoints", "curve.png", "match.gif", "report.html",
+    "recipe.yaml", "versions.json", "metrics.jsonl", "changes.jsonl", "checkpoints", "curve.png", "match.gif", "report.html",
     "front.csv", "front.json", "front.png",
 )  # fmt: skip
 LOCK = ".lock"
@@ -53,6 +53,10 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @property
+    def changes_path(self) -> Path:
+        return self.folder / "changes.jsonl"
+
+    @property
     def checkpoints_path(self) -> Path:
         return self.folder / "checkpoints"
 
@@ -67,6 +71,20 @@ class Run:
     def recipe(self, overrides: tuple[str, ...] | list[str] = ()) -> Recipe:
         """The recipe of a run of training. Raises RecipeError where it no longer holds, say after a change of a plug-in."""
         return load(self.recipe_path, overrides)
+
+    def at_work(self) -> bool:
+        """Whether a process trains in this folder now."""
+        try:
+            descriptor = os.open(self.folder / LOCK, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def undo_resume(self) -> None:
         """Takes back what `resume` changed, where the training then refuses to go on with it."""

@@ -48,3 +48,40 @@ class Faulty:
 
     def start(self, seed: int) -> AsynchronousMatch:
         return AsynchronousMatch(Rules(self._fault, seed), self.roles)
+
+
+class Choices:
+    """The rules of one match: ten ticks; each pays 1 `brave` for action 1 and 1 `careful` for action 0."""
+
+    truncated = False
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.terminated = False
+        self._names = names
+        self._ticks = 0
+        self._brave = dict.fromkeys(names, 0)
+
+    def observe(self, role: str) -> Observation:
+        return Observation({"x": np.array([self._ticks / 10], np.float32)})
+
+    def advance(self, actions: Mapping[str, Action | None]) -> Mapping[str, Sequence[float]]:
+        self._ticks += 1
+        self.terminated = self._ticks == 10
+        brave = {name: int(action is not None and action["a"] == 1) for name, action in actions.items()}
+        for name in self._names:
+            self._brave[name] += brave[name]
+        return {name: [brave[name], 1 - brave[name]] for name in self._names}
+
+    def result(self, role: str) -> Result:
+        return Result(self._brave[role] / 10)
+
+
+class Chosen:
+    """What is best is a matter of the weights of its rewards. `score` is the share of action 1."""
+
+    def __init__(self, players: int = 1) -> None:
+        role = Role({"x": Vector(1)}, {"a": Discrete(2)}, ("brave", "careful"))
+        self.roles = {f"p{index}": role for index in range(players)}
+
+    def start(self, seed: int) -> AsynchronousMatch:
+        return AsynchronousMatch(Choices(list(self.roles)), self.roles)

@@ -388,7 +388,7 @@ def test_a_network_lies_in_a_file_beside_the_question_and_may_be_changed_in_plac
 def test_evolution_inherits_what_a_command_changed():
     script = "print(json.dumps(dict(objectives=[sum(x)], genome=dict(x=[0.5, 0.25]))))"
     evolution = Evolution(Command(python(script), GENOME, ["a"]), GA(population=2))
-    evolution.advance()
+    assert not evolution.advance() and evolution.advance()  # one candidate at a time
     assert evolution.population.genes["x"].tolist() == [[0.5, 0.25]] * 2
     assert evolution.failed == 0
 
