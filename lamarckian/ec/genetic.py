@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ class Candidates(NamedTuple):
     ids: np.ndarray
 
 
-class Genetic:
+class Genetic(ABC):
     """A genetic algorithm but for its selection. Subclasses say who survives.
 
     population: individuals N. offspring: of a generation; None: N; 1 makes it steady state.
@@ -136,9 +137,9 @@ class Genetic:
         self.population = Population(**state["population"])
         self._rank, self._crowding = state["rank"], state["crowding"]
 
+    @abstractmethod
     def _survivors(self, of: Candidates | Population, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows that stay, at most `size`, and of each of those its rank (0 is best) and how much room it has."""
-        raise NotImplementedError
 
     def _take_fresh(self, ids: np.ndarray) -> Genes:
         """The first generation; when it was not enough, or all of it failed, new random individuals, by their ids."""

@@ -59,10 +59,7 @@ class Result:
 
     def hypervolume(self, reference: Sequence[float]) -> float:
         """The hypervolume of `front` with respect to a point that is worse than it, as the problem states objectives."""
-        if not len(self.front):
-            return 0.0
-        sign = 1.0 if self.minimise else -1.0
-        return hypervolume(sign * self.front, sign * np.asarray(reference, np.float64))
+        return dominated(self.front, reference, self.minimise)
 
 
 def front_of(evolution: Evolution) -> Population:
@@ -105,3 +102,9 @@ def best_value(evolution: Evolution) -> float | None:
     best = evolution.best
     feasible = evolution.objectives == 1 and len(best) and best.violation[0] == 0
     return float(best.raw[0, 0]) if feasible else None
+
+
+def dominated(front: np.ndarray, reference: Sequence[float] | np.ndarray, minimise: bool) -> float:
+    """The hypervolume of objectives `[n, M]` as a problem states them, with respect to a point `[M]`; 0 where there are none."""
+    sign = 1.0 if minimise else -1.0
+    return hypervolume(sign * front, sign * np.asarray(reference, np.float64)) if len(front) else 0.0

@@ -19,7 +19,7 @@ from lamarckian.ec.evolution import Evolution, Failures
 from lamarckian.ec.evolve import reached
 from lamarckian.ec.hypervolume import hypervolume
 from lamarckian.ec.population import EVALUATED
-from lamarckian.ec.result import best_value, front_of
+from lamarckian.ec.result import best_value, dominated, front_of
 from lamarckian.ec.workers import Bench, Workers
 from lamarckian.errors import CheckpointError, LamarckianError, RecipeError
 from lamarckian.evaluate.interrupts import interrupts
@@ -188,11 +188,7 @@ class _Evolving:
         if self._reference is None or evolution.objectives is None:
             return None
         reference = _of_all(self._reference, evolution.objectives)
-        front = front_of(evolution).raw
-        if not len(front):
-            return "hypervolume", 0.0
-        sign = 1.0 if evolution.evaluator.minimise else -1.0
-        return "hypervolume", hypervolume(sign * front, sign * reference)
+        return "hypervolume", dominated(front_of(evolution).raw, reference, evolution.evaluator.minimise)
 
     def _write_front(self) -> None:
         evolution = self._evolution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb, factorial, pi
@@ -16,7 +17,7 @@ TAYLOR = tuple((-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in ran
 """Coefficients of sin(π t) / t as a polynomial in t², lowest power first; good to the last digit for |t| ≤ ½."""
 
 
-class Reals:
+class Reals(ABC):
     """A problem of real numbers between bounds.
 
     bounds: (low `[L]`, high `[L]`), float64.
@@ -30,9 +31,9 @@ class Reals:
         self.bounds = np.full(variables, low, np.float64), np.full(variables, high, np.float64)
 
     @staticmethod
+    @abstractmethod
     def kernel(x: np.ndarray, out: np.ndarray) -> None:
         """Writes the objectives of x `[N, L]` into `out` `[N, M]`."""
-        raise NotImplementedError
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         """The objectives, float64 `[N, M]`, of x `[N, L]`."""
