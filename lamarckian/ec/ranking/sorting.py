@@ -9,9 +9,6 @@ from lamarckian.ec.compiled import njit
 RUN = 8
 """Length of the runs that are sorted by insertion before they are merged."""
 
-PACKED_FROM = 256
-"""Rows from which it pays to sort packed keys."""
-
 
 @njit
 def same(points, a, b):
@@ -105,14 +102,6 @@ def _unpack(points, bits, packed, order):
             _sort(points, j, order[j, start:])
 
 
-@njit
-def _sort_all(points, order):
-    for j in range(points.shape[1]):
-        for row in range(points.shape[0]):
-            order[j, row] = row
-        _sort(points, j, order[j])
-
-
 def sort_objectives(points: np.ndarray) -> np.ndarray:
     """Row indices int64 `[M, N]`: in row j those of `points` `[N, M]`, finite, in ascending order of objective j.
 
@@ -121,9 +110,6 @@ def sort_objectives(points: np.ndarray) -> np.ndarray:
     """
     size, objectives = points.shape
     order = np.empty((objectives, size), np.int64)
-    if size < PACKED_FROM:
-        _sort_all(points, order)
-        return order
     bits, packed = size.bit_length(), np.empty((objectives, size), np.uint64)
     _pack(points, bits, packed)
     for keys in packed:
