@@ -60,6 +60,7 @@ class Evolution:
 
     workers: makes the workers, given the bench that they would be in this process; None: here, a generation in one call, unless the
         evaluator says that it judges `singly`.
+    each_fault: told of each candidate that has failed, by id.
 
     population: see `Algorithm`. best: the fittest individual so far where there is one objective, a population of at most one.
     evaluations: candidates that came back, of which `failed` failed. generation: selections so far.
@@ -73,6 +74,7 @@ class Evolution:
         mode: Mode = "synchronous",
         failures: Failures | None = None,
         workers: Callable[[Bench], Workers] | None = None,
+        each_fault: Callable[[int, Fault], None] | None = None,
     ) -> None:
         failures = failures or Failures()
         if isinstance(algorithm, type) or not callable(getattr(algorithm, "propose", None)):
@@ -105,6 +107,7 @@ class Evolution:
         self._flying: dict[int, Proposals] = {}
         self._arrived: list[tuple[Proposals, Genes, Evaluation]] = []
         self._tries: dict[int, int] = {}
+        self._each_fault = each_fault
         self._worst: np.ndarray | None = None
 
     @property
@@ -130,7 +133,9 @@ class Evolution:
             while self._waiting:
                 proposals = self._waiting[0]
                 genes, evaluation = self._judge(proposals)
-                self._take(proposals, genes, evaluation, self._waiting.pop)
+                self._check(proposals, evaluation)
+                self._waiting.pop(0)
+                self._take(proposals, genes, evaluation)
             self._tries = {}
             self._select()
             return True
@@ -250,25 +255,23 @@ class Evolution:
                 self._waiting.insert(0, self._flying.pop(result.id))
                 return
         self._tries.pop(result.id, None)
-        genes = result.genes or self.algorithm.realise(proposal)
-        self._take(proposal, genes, result.evaluation, lambda _: self._flying.pop(result.id))
+        self._check(proposal, result.evaluation)
+        self._take(self._flying.pop(result.id), result.genes or self.algorithm.realise(proposal), result.evaluation)
 
-    def _take(self, proposals: Proposals, genes: Genes, evaluation: Evaluation, release: Callable[[int], Any]) -> None:
-        """Counts what came back for good. `release(0)` takes it off where it waits, as soon as no error can end the run before it counts.
-
-        Where `stop` ends the run, the candidates at fault wait for whoever goes on from here, the fault mended; the others count.
-        """
+    def _check(self, proposals: Proposals, evaluation: Evaluation) -> None:
+        """Raises EvaluationError where these have another number of objectives than those before; they wait on, then."""
         found = evaluation.raw.shape[1]
         if found and self.objectives not in (None, found):
             raise EvaluationError(f"{name_candidates(proposals.ids)}: {found} objectives; expected are {self.objectives}")
         self.objectives = self.objectives or found or None
-        release(0)
+
+    def _take(self, proposals: Proposals, genes: Genes, evaluation: Evaluation) -> None:
+        """Counts what came back for good. Where `stop` ends the run, the candidates at fault wait for whoever goes on from here."""
         fatal = [row for row, fault in sorted(evaluation.faults.items()) if self.failures.then == "stop" and fault.kind != "numbers"]
         if fatal:
             self._waiting[:0] = one_row(proposals.take(fatal))
-            for row in [
-                row for row in range(len(proposals)) if row not in fatal
-            ]:  # one by one, since they are put in order with the others
+            good = [row for row in range(len(proposals)) if row not in fatal]
+            for row in good:  # one by one, since they are put in order with the others
                 self._count(proposals.take([row]), {name: rows[[row]] for name, rows in genes.items()}, evaluation.take([row]))
             raise EvaluationError(f"candidate {proposals.ids[fatal[0]]} cannot be judged: {evaluation.faults[fatal[0]].message}")
         self._count(proposals, genes, evaluation)
@@ -281,6 +284,8 @@ class Evolution:
             if not self.faults:
                 _LOG.warning("candidate %d has failed: %s", id, fault.message)
             self.faults.append((id, fault))
+            if self._each_fault is not None:
+                self._each_fault(id, fault)
         self._arrived.append((proposals, genes, evaluation))
 
     def _expected(self) -> int:

@@ -18,7 +18,7 @@ from lamarckian.ec.evaluator import Evaluator
 from lamarckian.ec.evolution import Evolution, Failures
 from lamarckian.ec.evolve import reached
 from lamarckian.ec.hypervolume import hypervolume
-from lamarckian.ec.population import EVALUATED
+from lamarckian.ec.population import EVALUATED, Fault
 from lamarckian.ec.result import best_value, dominated, front_of
 from lamarckian.ec.workers import Bench, Workers
 from lamarckian.errors import CheckpointError, LamarckianError, RecipeError
@@ -30,7 +30,7 @@ from lamarckian.record import checkpoint
 from lamarckian.record.fronts import plot_front, write_front
 from lamarckian.record.metrics import Metrics
 from lamarckian.record.progress import Progress
-from lamarckian.record.run import Run
+from lamarckian.record.run import Run, writing
 
 MOST_DEATHS = 1_000_000
 """Workers may die as often as their candidates kill them; the failure rule bounds that."""
@@ -53,14 +53,14 @@ class Outcome:
     checkpoint: Path
 
 
-def build_evolution(recipe: EvolutionRecipe) -> Evolution:
-    """The evolution that a recipe describes, with its workers. Close it after use.
+def build_evolution(recipe: EvolutionRecipe, each_fault: Callable[[int, Fault], None] | None = None) -> Evolution:
+    """The evolution that a recipe describes, with its workers. Close it after use. each_fault: as `Evolution`'s.
 
     Raises RecipeError or MisuseError where something does not fit.
     """
     evaluator, algorithm = parts(recipe.problem, recipe.algorithm)
     failures = Failures(**recipe.failures.model_dump())
-    return Evolution(evaluator, algorithm, recipe.seed, recipe.mode, failures, _workers(recipe))
+    return Evolution(evaluator, algorithm, recipe.seed, recipe.mode, failures, _workers(recipe), each_fault)
 
 
 def evolve(recipe: EvolutionRecipe, run: Run, progress: Progress, resume: bool = False) -> Outcome:
@@ -69,7 +69,7 @@ def evolve(recipe: EvolutionRecipe, run: Run, progress: Progress, resume: bool =
     Raises a `LamarckianError` where that cannot be done or go on. What was saved before is then intact.
     """
     with ExitStack() as stack:
-        evolution = build_evolution(recipe)
+        evolution = build_evolution(recipe, lambda id, fault: _record_fault(run, id, fault))
         stack.callback(evolution.close)
         return _Evolving(recipe, run, progress, evolution).run(resume)
 
@@ -245,6 +245,12 @@ class _Evolving:
             raise KeyboardInterrupt
         self._stopped = True
         self._progress.note("stopping as soon as this can be saved; once more stops at once")
+
+
+def _record_fault(run: Run, id: int, fault: Fault) -> None:
+    """A line in `failures.jsonl`; what is judged again after a run was killed may have two."""
+    with writing(run.failures_path), run.failures_path.open("a") as file:
+        file.write(json.dumps({"id": id, **fault._asdict()}) + "\n")
 
 
 def _signature(recipe: EvolutionRecipe) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -92,6 +93,8 @@ def test_whatever_befalls_chosen_candidates_all_others_are_judged_once(tmp_path,
     }.items():
         assert words in told[id][1]
     assert "problems.py, line" in told[1][1]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "failures.jsonl").read_text().splitlines()]
+    assert {line["id"]: (line["kind"], line["message"]) for line in lines} == told and len(lines) == 5
     tried = [line.split()[0] for line in log.read_text().splitlines()]
     assert {id: tried.count(id) for id in "12456"} == {"1": 1, "2": 1, "4": 2, "5": 1, "6": 1}
     assert len(tried) == 36 + 1
