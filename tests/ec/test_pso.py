@@ -1,31 +1,19 @@
-import pickle
-
 import numpy as np
 import pytest
 
-from lamarckian.ec.genome import Genome, Network, Permutation, Real
+from lamarckian.ec.genome import Genome, Real
 from lamarckian.ec.population import NOBODY
 from lamarckian.ec.pso import PSO
 from lamarckian.errors import MisuseError
 
-from .judging import judged, minimise, rastrigin, same, sphere
+from .judging import judged, minimise, rastrigin, sphere
+from .swarms import BOX, advance, begin
 
-BOX = Genome({"x": Real(-5.12, 5.12, 10)})
 TWO_PARTS = Genome({"x": Real([-1.0, 2.0], [1.0, 2.0]), "rate": Real(0.001, 1.0, 1, "log")})
 
 
-def begun(genome=BOX, seed=1, first=None, **settings):
-    swarm = PSO(**settings)
-    swarm.begin(genome, 1, seed, first)
-    return swarm
-
-
-def advance(swarm, count=None, function=sphere, **judgement):
-    """Proposals and what they stood for."""
-    proposals = swarm.propose(count or swarm.size)
-    genes = swarm.realise(proposals)
-    swarm.tell(judged(proposals, genes, -function(genes["x"]), **judgement))
-    return proposals, genes["x"]
+def begun(genome=BOX, **settings):
+    return begin(PSO, genome, **settings)
 
 
 @pytest.mark.parametrize(("topology", "value"), [("global", 1e-20), ("ring", 1e-10)])
@@ -154,47 +142,6 @@ def test_fewer_candidates_than_particles_take_turns():
     assert minimise(swarm, sphere, 2_000) < 1.0
 
 
-@pytest.mark.parametrize("between", [False, True])
-def test_a_run_that_was_saved_goes_on_as_if_it_had_not_stopped(between):
-    whole, rest = begun(population=7), begun(population=7)
-    advance(whole, failed=[2]), advance(whole)
-    proposals = whole.propose(7) if between else None
-    rest.load(pickle.loads(pickle.dumps(whole.save())))
-    assert same(rest.population.rows(), whole.population.rows())
-    if proposals is not None:
-        for swarm in (whole, rest):
-            genes = swarm.realise(proposals)
-            swarm.tell(judged(proposals, genes, -sphere(genes["x"])))
-    for _ in range(3):
-        assert same(advance(whole)[1], advance(rest)[1])
-    assert same(whole.save(), rest.save())
-
-
-def test_what_was_saved_does_not_change_as_the_swarm_moves_on():
-    swarm = begun(population=4)
-    advance(swarm)
-    state = swarm.save()
-    copy, population, rows = pickle.loads(pickle.dumps(state)), swarm.population, pickle.dumps(swarm.population.rows())
-    for _ in range(3):
-        advance(swarm)
-    assert same(state, copy) and same(population.rows(), pickle.loads(rows))
-    rest = begun(population=4)
-    rest.load(state)
-    advance(rest)
-    assert same(state, copy)
-
-
-def test_candidates_are_the_same_in_portions_and_by_the_same_seed():
-    swarm, twin, other = begun(), begun(), begun(seed=2)
-    for each in (swarm, twin, other):
-        advance(each)
-    proposals = swarm.propose(40)
-    assert same(swarm.realise(proposals), twin.realise(twin.propose(40)))
-    assert not same(swarm.realise(proposals), other.realise(other.propose(40)))
-    portions = [twin.realise(proposals.take(rows))["x"] for rows in ([0], range(1, 40))]
-    assert np.array_equal(np.concatenate(portions), swarm.realise(proposals)["x"])
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -209,26 +156,3 @@ def test_candidates_are_the_same_in_portions_and_by_the_same_seed():
 def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(MisuseError, match=message):
         PSO(**settings)
-
-
-@pytest.mark.parametrize(
-    ("genome", "objectives", "message"),
-    [
-        (BOX, 3, "PSO takes problems of 1 objective, and this one has 3"),
-        (Genome({"order": Permutation(5)}), 1, "part 'order' is Permutation"),
-        (Genome({"x": Real(0, 1), "net": Network([("w", (2,))])}), None, "part 'net', a Network, has none"),
-    ],
-)
-def test_what_it_cannot_work_on_is_refused(genome, objectives, message):
-    with pytest.raises(MisuseError, match=message):
-        PSO().begin(genome, objectives, 1)
-
-
-def test_objectives_that_only_the_evaluation_tells_are_checked_then():
-    swarm = PSO(population=2)
-    swarm.begin(BOX, None, 1)
-    proposals = swarm.propose(2)
-    offspring = judged(proposals, swarm.realise(proposals), [1.0, 2.0])
-    offspring.fitness = np.zeros((2, 3))
-    with pytest.raises(MisuseError, match="PSO takes problems of 1 objective, and this one has 3"):
-        swarm.tell(offspring)
