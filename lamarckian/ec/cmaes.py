@@ -181,12 +181,8 @@ class CMAES:
         genes, bounded = np.zeros(len(low)), np.isfinite(low)
         genes[bounded] = low[bounded] + (high[bounded] - low[bounded]) / 2
         if self._start_setting is not None:
-            what = f"{type(self).__name__}: start"
-            if len(self._start_setting) != len(low):
-                raise MisuseError(f"{what} has {len(self._start_setting)} numbers, the genome {len(low)} genes")
-            values = self._genome.split(np.array([self._start_setting], np.float64))
-            with np.errstate(all="ignore"):
-                genes = self._genome.join(self._genome.check(self._genome.encode(values), what))[0]
+            start = self._genome.individual(self._start_setting, f"{type(self).__name__}: start")
+            genes = self._genome.join(start)[0]
         elif first is not None and len(self._genome.join(first)):
             genes = self._genome.join(first)[0]
         return self._box.of(genes)

@@ -16,8 +16,6 @@ from lamarckian.ec.population import NOBODY, Population, no_population
 from lamarckian.errors import MisuseError
 from lamarckian.seeding import generator
 
-_COLUMNS = ("ids", "parents", "age", "state", "fitness", "raw", "violation")
-
 
 class OpenAIES:
     """One solution climbs along the gradient that pairs of perturbations ± deviation · noise show, by centred ranks of their fitness.
@@ -150,7 +148,7 @@ class OpenAIES:
             "position": self._position.copy(),
             "optimiser": self._optimiser.save(),
             "previous": self._previous,
-            "population": {name: getattr(self.population, name) for name in _COLUMNS},
+            "population": {name: column for name, column in self.population.rows().items() if name != "genes"},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -171,10 +169,7 @@ class OpenAIES:
     def _first(self, first: Genes | None) -> Genes:
         genome = self._genome
         if self._start is not None:
-            if len(self._start) != genome.length:
-                raise MisuseError(f"OpenAIES: start must have {genome.length} numbers, one a gene, not {len(self._start)}")
-            with np.errstate(invalid="ignore", divide="ignore"):  # of logarithms, which `check` finds
-                return genome.check(genome.encode(genome.split(np.array([self._start], np.float64))), "OpenAIES: start")
+            return genome.individual(self._start, "OpenAIES: start")
         if first is not None and len(next(iter(first.values()))):
             return {name: rows[:1] for name, rows in first.items()}
         middle = genome.split(self._middle[None])

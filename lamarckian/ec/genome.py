@@ -330,6 +330,16 @@ class Genome:
             start += part.length
         return genes
 
+    def individual(self, values: Sequence[float], what: str) -> Genes:
+        """The genes, `[1, L]` a part, of one individual whose values stand one behind the other.
+
+        Raises MisuseError, which begins with `what`, where they do not fit.
+        """
+        if len(values) != self.length:
+            raise MisuseError(f"{what} must have {self.length} numbers, one a gene, not {len(values)}")
+        with np.errstate(invalid="ignore", divide="ignore"):  # of logarithms, which `check` finds
+            return self.check(self.encode(self.split(np.array([values], np.float64))), what)
+
     def signature(self) -> dict[str, Any]:
         """The genome in plain JSON: a checkpoint of another one is refused by it."""
         return {name: {"kind": type(part).__name__, **_plain(part)} for name, part in self.parts.items()}

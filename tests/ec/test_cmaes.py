@@ -301,7 +301,7 @@ def test_a_restart_begins_elsewhere_with_fresh_distribution():
         ({"sigma": 0.0}, "sigma must be above 0"),
         ({"sigma": float("nan")}, "sigma must be above 0"),
         ({"restarts": "often"}, "none, ipop or bipop"),
-        ({"start": [0.0]}, "start has 1 numbers, the genome 5 genes"),
+        ({"start": [0.0]}, "start must have 5 numbers, one a gene, not 1"),
         ({"start": [0, 0, 0, 0, 9]}, r"start: part 'x': gene 4 is 9, outside"),
         ({"start": [0, 0, 0, 0, float("nan")]}, r"start: part 'x': gene 4 is nan"),
     ],

@@ -57,7 +57,8 @@ class DTLZ2(Reals):
 
     def front(self, points: int = 500) -> np.ndarray:
         """At least `points` points `[P, M]` of the true front: a simplex lattice, each point at length 1."""
-        return _sphere_front(self.objectives, points)
+        directions = lattice(self.objectives, points)
+        return directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
 class DTLZ3(Reals):
@@ -73,9 +74,7 @@ class DTLZ3(Reals):
         for n in range(len(x)):
             _sphere(x[n, :first], 1 + _rugged(x[n, first:]), out[n])
 
-    def front(self, points: int = 500) -> np.ndarray:
-        """At least `points` points `[P, M]` of the true front: a simplex lattice, each point at length 1."""
-        return _sphere_front(self.objectives, points)
+    front = DTLZ2.front
 
 
 class DTLZ4(Reals):
@@ -92,9 +91,7 @@ class DTLZ4(Reals):
         for n in range(len(x)):
             _sphere(place[n], 1 + _bowl(x[n, first:]), out[n])
 
-    def front(self, points: int = 500) -> np.ndarray:
-        """At least `points` points `[P, M]` of the true front: a simplex lattice, each point at length 1."""
-        return _sphere_front(self.objectives, points)
+    front = DTLZ2.front
 
 
 class DTLZ5(Reals):
@@ -218,11 +215,6 @@ def _sizes(problem: Reals, objectives: int, variables: int | None, distance: int
     if variables is None:
         variables = objectives + distance - 1
     return {"objectives": objectives, "variables": variables, "least": objectives, "low": 0.0, "high": 1.0}
-
-
-def _sphere_front(objectives: int, points: int) -> np.ndarray:
-    directions = lattice(objectives, points)
-    return directions / np.linalg.norm(directions, axis=1, keepdims=True)
 
 
 def _curve_front(problem: Reals, points: int) -> np.ndarray:
