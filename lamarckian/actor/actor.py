@@ -45,6 +45,7 @@ class Actor:
             "cursor": self.recorder.cursor.copy(),
             "filler": self.filler.save(),
             "generators": [policy.generator.bit_generator.state for policy in self.policies],
+            "states": [policy.states.save() for policy in self.policies],
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -56,6 +57,8 @@ class Actor:
         self.recorder.cursor[:] = state["cursor"]
         self.filler.load(state["filler"])
         self.rollout.load(state["rollout"])
+        for policy, states in zip(self.policies, state["states"], strict=True):  # last: matches have begun on the way
+            policy.states.load(states)
 
 
 class SlotFiller:

@@ -73,7 +73,7 @@ class BatchedRollout:
         end = time.perf_counter()
         self._now = {name: step.observations for name, step in steps.items()}
         self._finals = self._outcomes([steps[name] for name in self._learners])
-        self._restart_bots(steps[self._learners[0]])
+        self._restart(steps[self._learners[0]])
         spent = sum(policy.inference_s for policy, _ in self._policies.values()) - inference
         tally.inference_s += spent
         tally.bookkeeping_s += played - start - spent + time.perf_counter() - end
@@ -94,7 +94,9 @@ class BatchedRollout:
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(np.nonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0][0])
                 raise NumericsError(f"input '{name}' is not finite: {array[row]} (lane {row}); check the game's observation")
-        decision = policy.decide(inputs, legal, len(roles) * self._matches)
+        count = len(roles) * self._matches
+        seats = np.concatenate([np.arange(count), *(lanes for lanes, _ in finals)])
+        decision = policy.decide(inputs, legal, seats, count)
         if home:
             if finals:
                 lanes = np.concatenate([lanes for lanes, _ in finals])
@@ -122,11 +124,13 @@ class BatchedRollout:
                 finals.append((np.nonzero(step.truncated)[0] + k * self._matches, step.final))
         return finals
 
-    def _restart_bots(self, steps: Steps) -> None:
+    def _restart(self, steps: Steps) -> None:
         ended = np.nonzero(steps.terminated | steps.truncated)[0]
         if len(ended):
             self._numbers[ended] += 1
             self._start_bots(ended)
+            for policy, roles in self._policies.values():
+                policy.states.begin(np.concatenate([ended + k * self._matches for k in range(len(roles))]))
 
     def _start_bots(self, matches: np.ndarray) -> None:
         for name, bot in self._bots.items():

@@ -13,6 +13,7 @@ import numpy as np
 
 from lamarckian.actor.policy import ActingPolicy, Decision
 from lamarckian.actor.recorder import Recorder
+from lamarckian.actor.states import States
 from lamarckian.actor.tally import Tally
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import MDP, Action, Agent, Handoff, Loop, Observation, Result, Role, Step, spar, train
@@ -27,10 +28,11 @@ by_lane = itemgetter(0)
 class Lane:
     """The seat of a policy at one table: asks its desk, and hands on what came of it."""
 
-    __slots__ = ("asked", "handoff", "index", "observation", "over", "result", "tape", "told")
+    __slots__ = ("asked", "handoff", "index", "observation", "over", "result", "states", "tape", "told")
 
-    def __init__(self, index: int, asked: list[Lane], told: list[tuple[int, Step]]) -> None:
+    def __init__(self, index: int, states: States, asked: list[Lane], told: list[tuple[int, Step]]) -> None:
         self.index = index
+        self.states = states
         self.asked = asked
         self.told = told
         self.handoff: Handoff[Action] = Handoff()
@@ -40,6 +42,7 @@ class Lane:
         self.over = False
 
     def start(self, seed: int) -> None:
+        self.states.begin(np.array([self.index]))
         self.tape.clear()
         self.over = False
 
@@ -98,12 +101,14 @@ class Desk:
         observations = [lane.observation for lane in lanes]
         inputs = self._stack(observations + [observation for _, observation in finals], lanes)
         legal = {name: _join([o.legal[name] for o in observations], spec.shape, name) for name, spec in self._masks.items()}
+        ended = [lane for lane, _ in finals]
+        seats = np.array([lane.index for lane in lanes] + ended)
         if not lanes:
-            recorder.bootstrap(np.array([lane for lane, _ in finals]), self.policy.value(inputs))  # type: ignore[union-attr]
+            recorder.bootstrap(seats, self.policy.value(inputs, seats))  # type: ignore[union-attr]
             return
-        decision = self.policy.decide(inputs, legal, len(lanes))
+        decision = self.policy.decide(inputs, legal, seats, len(lanes))
         if recorder is not None:
-            self._record(recorder, decision, inputs, legal, [lane for lane, _ in finals])
+            self._record(recorder, decision, inputs, legal, ended)
         for lane, action in zip(lanes, _actions(decision.played), strict=True):
             lane.handoff.put(action)
             if self._taped:
@@ -211,13 +216,13 @@ class CoroutineRollout:
         role = mdp.roles[learners[0]]
         self._home = Desk(policy, role, taped)
         self._desks = {id(policy): self._home}
-        self._lanes = [Lane(index, self._home.asked, self._told) for index in range(len(learners) * matches)]
+        self._lanes = [Lane(index, policy.states, self._home.asked, self._told) for index in range(len(learners) * matches)]
         seats: dict[str, Sequence[Agent]] = {name: self._lanes[k * matches : (k + 1) * matches] for k, name in enumerate(learners)}
         for name, player in others.items():
             if isinstance(player, ActingPolicy):
                 desk = self._desks.setdefault(id(player), Desk(player, mdp.roles[name], taped))
                 first = len(learners) * matches * (len(self._desks) + list(others).index(name))
-                seats[name] = [Lane(first + m, desk.guests, []) for m in range(matches)]
+                seats[name] = [Lane(first + m, player.states, desk.guests, []) for m in range(matches)]
             else:
                 seats[name] = player
         self.tables = [Table(self, m, {name: agents[m] for name, agents in seats.items()}) for m in range(matches)]

@@ -18,11 +18,13 @@ class Model(msgspec.Struct):
     graph: the ONNX graph with its initializers, as `lamarckian.nets.export` writes it.
     offsets: for each initializer that training changes, where it starts in the flat parameters, in floats.
     size: of the flat parameters, in floats.
+    state: the shape of each part of a controller's recurrent state, float32, by name.
     """
 
     graph: bytes
     offsets: dict[str, int]
     size: int
+    state: dict[str, tuple[int, ...]] = {}
 
 
 class Inference:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from lamarckian.actor.inference import Inference, Model
 from lamarckian.actor.sampling import Sampler
+from lamarckian.actor.states import States
 from lamarckian.mdp.spaces import Continuous, Role
+
+NO_STATE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Versions(Protocol):
@@ -23,16 +27,21 @@ class Decision(NamedTuple):
     """What a policy answered to B observations: `[B, …]` per head, and `[B, R]` values.
 
     played: the actions as games get them: within the bounds of their heads, where a Gaussian knows none.
+    state: recurrent state before the decision, `[B, …]` per part.
     """
 
     actions: dict[str, np.ndarray]
     log_probs: dict[str, np.ndarray]
     played: dict[str, np.ndarray]
     value: np.ndarray
+    state: Mapping[str, np.ndarray] = NO_STATE
 
 
 class ActingPolicy:
-    """Answers batches of observations; `adopt` takes the newest version where there is a source of versions."""
+    """Answers batches of observations; `adopt` takes the newest version where there is a source of versions.
+
+    states: what it remembers of each seat; whoever seats it says there where matches begin.
+    """
 
     def __init__(
         self,
@@ -45,6 +54,8 @@ class ActingPolicy:
         self.version = -1
         self.generator = generator
         self.inference_s = 0.0
+        self.states = States(model.state)
+        self.recurrent = bool(model.state)
         self._infer = Inference(model)
         self._sample = Sampler(role, self._infer.squashed, greedy)
         self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
@@ -60,18 +71,21 @@ class ActingPolicy:
                 self.version = version
                 self._infer.load(self._parameters)
 
-    def decide(self, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], count: int) -> Decision:
-        """Actions for the first `count` of B observations, and values `[B, R]` for all."""
+    def decide(self, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], seats: np.ndarray, count: int) -> Decision:
+        """Actions for the first `count` of B observations, and values `[B, R]` for all. seats: who made them, int `[B]`."""
         start = time.perf_counter()
-        outputs = self._infer(inputs)
+        before = self.states.before(seats, count) if self.recurrent else NO_STATE
+        outputs = self._infer({**inputs, **before} if self.recurrent else inputs)
+        if self.recurrent:
+            self.states.after(seats[:count], outputs)
         self.inference_s += time.perf_counter() - start
         value = outputs.pop("value")
         if len(value) > count:
             outputs = {name: array[:count] for name, array in outputs.items()}
         actions, log_probs = self._sample(outputs, legal, self.generator)
         played = {name: array if name not in self._bounds else array.clip(*self._bounds[name]) for name, array in actions.items()}
-        return Decision(actions, log_probs, played, value)
+        return Decision(actions, log_probs, played, value, before)
 
-    def value(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Values `[B, R]` of B observations."""
-        return self._infer(inputs)["value"]
+    def value(self, inputs: Mapping[str, np.ndarray], seats: np.ndarray) -> np.ndarray:
+        """Values `[B, R]` of B observations that these seats made."""
+        return self._infer({**inputs, **self.states.before(seats, 0)} if self.recurrent else inputs)["value"]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from lamarckian import plugins, recipe, seeding
 from lamarckian.actor.actor import Actor, SlotFiller
@@ -19,6 +20,7 @@ from lamarckian.actor.tally import Tally
 from lamarckian.data.fragment import Layout, layout
 from lamarckian.data.pool import PoolClient, Sink
 from lamarckian.mdp import MDP, Agent, Bot, BotAgent
+from lamarckian.mdp.spaces import ArraySpec
 from lamarckian.mdp.wrappers import frame_skip, zero_sum
 from lamarckian.transport.versions import VersionBoard
 
@@ -67,7 +69,8 @@ def learners(description: Description) -> list[str]:
 def fragment_layout(description: Description, mdp: MDP) -> Layout:
     """The layout of the actor's fragments: a column for each learning role of each match."""
     roles = learners(description)
-    return layout(mdp.roles[roles[0]], description.steps, description.matches * len(roles))
+    state = {name: ArraySpec(tuple(shape), np.dtype(np.float32)) for name, shape in description.model.state.items()}
+    return layout(mdp.roles[roles[0]], description.steps, description.matches * len(roles), state)
 
 
 def build_rollout(

@@ -29,6 +29,7 @@ class Recorder:
         self._emit = emit
         self._inputs = [name for name in layout.fields if name.startswith("inputs.")]
         self._legal = [name for name in layout.fields if name.startswith("legal.")]
+        self._states = [name for name in layout.fields if name.startswith("state.")]
         self._heads = [name.removeprefix("action.") for name in layout.fields if name.startswith("action.")]
 
     def outcome(
@@ -70,6 +71,10 @@ class Recorder:
             self._emit(self.stage, lanes[rows])
             self.cursor[lanes[rows]] = 0
         at = self._at(lanes)
+        if self._states:
+            opened = np.nonzero(self.cursor[lanes] == 0)[0]
+            for name in self._states:
+                self.stage[name][lanes[opened]] = decision.state[name][opened]
         self._observe(at, slice(len(lanes)), inputs, legal, decision.value)
         for name in self._heads:
             self.stage[f"action.{name}"][at] = decision.actions[name][: len(lanes)]

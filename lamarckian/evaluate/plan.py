@@ -94,7 +94,9 @@ def build_policy(recipe: Recipe, role: Role) -> Any:
 
 def export(policy: Any) -> Model:
     """The policy as actors get it."""
-    return Model(export_onnx(policy), {entry.name: entry.offset for entry in manifest(policy)}, parameter_count(policy))
+    offsets = {entry.name: entry.offset for entry in manifest(policy)}
+    state = {name: spec.shape for name, spec in policy.state.items()}
+    return Model(export_onnx(policy), offsets, parameter_count(policy), state)
 
 
 def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, checkpoint.Checkpoint]:

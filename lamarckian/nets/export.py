@@ -23,7 +23,7 @@ def export_onnx(policy: Policy) -> bytes:
     | name | | |
     | --- | --- | --- |
     | inputs | `<input>`, `<units>.valid`, `state.<name>` | as `Role.arrays()` says, images in uint8 |
-    | outputs | `head.<head>.logits`, or `head.<head>.mean` and `.log_std`; `value`; `state.<name>` | float32, not masked, not squashed |
+    | outputs | `head.<head>.logits`, or `head.<head>.mean` and `.log_std`; `value`; `after.<name>`, the next state | float32, not masked, not squashed |
     | initializers | those of `policy.named_parameters()` | a new version replaces them |
     | metadata | `squashed` | the names of the squashed heads, parted by spaces |
     """
@@ -73,7 +73,7 @@ def _state(states: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _named(outputs: Outputs) -> list[tuple[str, Tensor]]:
     heads = [(f"head.{name}.{field}", x) for name, head in outputs.heads.items() for field, x in head._asdict().items()]
-    return [*heads, ("value", outputs.value), *((f"state.{name}", x) for name, x in outputs.state.items())]
+    return [*heads, ("value", outputs.value), *((f"after.{name}", x) for name, x in outputs.state.items())]
 
 
 def _told_apart(policy: Policy) -> Policy:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from lamarckian.nets.convolution import Convolutions
 from lamarckian.nets.encoder import Encoder
 from lamarckian.nets.heads import CategoricalHead, Distribution, GaussianHead, Parameters
 from lamarckian.nets.layers import Activation, Initialization, Parts, linear
+from lamarckian.nets.memory import Memory, MemorySettings
 from lamarckian.nets.units import Attention, Embedding, Names, Pooling, attending
 
 Sizes = tuple[Annotated[int, Field(gt=0)], ...]
@@ -23,7 +25,7 @@ NO_STATE: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Outputs(NamedTuple):
-    """heads: each head's parameters. value: `[B, R]`. state: recurrent state `[B, …]` after this step. All float32."""
+    """heads: each head's parameters. value: `[B, R]`. state: recurrent state `[B, …]` after the last step. All float32."""
 
     heads: dict[str, Parameters]
     value: Tensor
@@ -31,7 +33,7 @@ class Outputs(NamedTuple):
 
 
 class Policy(nn.Module):
-    """A feed-forward policy of `role`: its inputs encoded and joined, a trunk, a head for each of its heads, a critic.
+    """A policy of `role`: its inputs encoded and joined, a trunk, perhaps a memory, a head for each of its heads, a critic.
 
     hidden: layers of the trunk.
     vectors: layers that each `Vector` passes before it is joined with the others; none: it goes straight in.
@@ -41,6 +43,7 @@ class Policy(nn.Module):
     attention, key_size: discrete heads that choose among units: head → the `Units`, or several, of which it does, and the
         size of queries and keys; see `Attention`. The head's first actions are the units, in order; those beyond, such as
         "none", are like those of any other head.
+    memory: a recurrent layer behind the trunk; None: the policy is feed-forward.
     activation: follows every layer but the convolutions and the outputs.
     critic: whether it shares all but its output layer with the actor, or nothing at all.
     initialization, policy_gain: how weights are drawn, and how large those of the heads are: small, so that the first
@@ -49,9 +52,6 @@ class Policy(nn.Module):
 
     The weights come from torch's global generator; `build` seeds it.
     """
-
-    state: Mapping[str, ArraySpec] = MappingProxyType({})
-    """The recurrent state of one controller: none."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Policy(nn.Module):
         embeddings: Mapping[str, Embedding] = {},
         attention: Mapping[str, Names] = {},
         key_size: Annotated[int, Field(gt=0)] = 32,
+        memory: MemorySettings | None = None,
         activation: Activation = "tanh",
         critic: Literal["shared", "separate"] = "shared",
         initialization: Initialization = "orthogonal",
@@ -91,6 +92,11 @@ class Policy(nn.Module):
 
         self.encoder = encoder()
         self.critic_encoder = encoder() if critic == "separate" else None
+        self.memories = Parts()
+        if memory is not None:
+            for name in ("actor", "critic") if critic == "separate" else ("actor",):
+                self.memories[name] = Memory(self.encoder.size, memory, initialization)
+        size = self.encoder.size if memory is None else memory.size
         heads = Parts()
         chosen = attending(role, attention)
         for name, space in role.heads.items():
@@ -98,13 +104,13 @@ class Policy(nn.Module):
                 attends = None
                 if name in chosen:
                     among = self.encoder.units(chosen[name])
-                    attends = Attention(self.encoder.size, among, key_size, initialization, policy_gain)
-                heads[name] = CategoricalHead(space, self.encoder.size, initialization, policy_gain, attends)
+                    attends = Attention(size, among, key_size, initialization, policy_gain)
+                heads[name] = CategoricalHead(space, size, initialization, policy_gain, attends)
             else:
                 heads[name] = GaussianHead(
                     name,
                     space,
-                    self.encoder.size,
+                    size,
                     initialization,
                     policy_gain,
                     log_std=log_std,
@@ -112,18 +118,41 @@ class Policy(nn.Module):
                     squashed=squashed,
                 )
         self.heads: Mapping[str, Distribution] = heads  # type: ignore[assignment]
-        self.critic = linear(self.encoder.size, len(role.rewards), initialization, 1.0)
+        self.critic = linear(size, len(role.rewards), initialization, 1.0)
 
-    def forward(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] = NO_STATE) -> Outputs:
+    @property
+    def state(self) -> dict[str, ArraySpec]:
+        """The recurrent state of one controller, by name; none where the policy is feed-forward."""
+        return {
+            f"{name}.{part}": ArraySpec((memory.size,), np.dtype(np.float32))  # type: ignore[arg-type]
+            for name, memory in self.memories.items()
+            for part in memory.parts  # type: ignore[union-attr]
+        }
+
+    def forward(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] = NO_STATE, first: Tensor | None = None) -> Outputs:
         """inputs: the arrays of `Role.arrays()`, each `[B, …]`; state: as `self.state` says, each `[B, …]`.
 
+        first: bool `[T, B]`, true where a match begins: then inputs are `[T·B, …]`, T consecutive steps of each controller, time-major, and
+            so are heads and value; `state` is from before the first of these steps.
         The encoders compute in autocast's type where that is on; the outputs are float32 always.
         """
         features, units = self.encoder(inputs)
-        criticised = features if self.critic_encoder is None else self.critic_encoder(inputs).features
+        criticised = None if self.critic_encoder is None else self.critic_encoder(inputs).features
         with torch.autocast(features.device.type, enabled=False):
-            features, criticised = _float32(features), _float32(criticised)
-            return Outputs({name: head(features, units) for name, head in self.heads.items()}, self.critic(criticised), {})
+            after: dict[str, Tensor] = {}
+            features = self._remember("actor", features, state, first, after)
+            criticised = features if criticised is None else self._remember("critic", criticised, state, first, after)
+            return Outputs({name: head(features, units) for name, head in self.heads.items()}, self.critic(criticised), after)
+
+    def _remember(self, name: str, features: Tensor, state: Mapping[str, Tensor], first: Tensor | None, after: dict[str, Tensor]) -> Tensor:
+        """What the heads or the critic see of their features; adds to the state after the last step."""
+        features = _float32(features)
+        if name not in self.memories:
+            return features
+        memory: Memory = self.memories[name]  # type: ignore[assignment]
+        features, now = memory(features, {part: state[f"{name}.{part}"] for part in memory.parts}, first)
+        after |= {f"{name}.{part}": x for part, x in now.items()}
+        return features
 
 
 def build(network: Callable[..., Policy], role: Role, seed: int, **settings: object) -> Policy:

@@ -10,18 +10,27 @@ from lamarckian.actor.inference import Model
 from lamarckian.mdp import Discrete, Role
 
 
-def linear(role: Role, seed: int = 0) -> tuple[Model, np.ndarray]:
-    """The model, and its flat parameters."""
+def linear(role: Role, seed: int = 0, recurrent: bool = False) -> tuple[Model, np.ndarray]:
+    """The model, and its flat parameters. recurrent: of the sum of what it saw in the match, older things at half the weight each step."""
     [(name, space)] = role.inputs.items()
     generator = np.random.default_rng(seed)
     nodes, initializers, outputs, offsets, flat = [], [], [], {}, []
+
+    seen, state = name, {}
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", space.size])]
+    if recurrent:
+        seen, state = "after.sum", {"sum": (space.size,)}
+        given.append(helper.make_tensor_value_info("state.sum", TensorProto.FLOAT, ["b", space.size]))
+        outputs.append(helper.make_tensor_value_info(seen, TensorProto.FLOAT, ["b", space.size]))
+        initializers.append(numpy_helper.from_array(np.float32(0.5), "half"))
+        nodes += [helper.make_node("Mul", ["state.sum", "half"], ["old"]), helper.make_node("Add", ["old", name], [seen])]
 
     def layer(output: str, width: int) -> None:
         weight = generator.normal(0.0, 1.0, (space.size, width)).astype(np.float32)
         offsets[output + ".weight"] = sum(array.size for array in flat)
         flat.append(weight.ravel())
         initializers.append(numpy_helper.from_array(weight, output + ".weight"))
-        nodes.append(helper.make_node("MatMul", [name, output + ".weight"], [output]))
+        nodes.append(helper.make_node("MatMul", [seen, output + ".weight"], [output]))
         outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, ["b", width]))
 
     for head_name, head in role.heads.items():
@@ -31,9 +40,8 @@ def linear(role: Role, seed: int = 0) -> tuple[Model, np.ndarray]:
             layer(f"head.{head_name}.mean", head.shape[0])
             layer(f"head.{head_name}.log_std", head.shape[0])
     layer("value", len(role.rewards))
-    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", space.size])]
     graph = helper.make_graph(nodes, "linear", given, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     parameters = np.concatenate(flat)
-    return Model(model.SerializeToString(), offsets, parameters.size), parameters
+    return Model(model.SerializeToString(), offsets, parameters.size, state), parameters

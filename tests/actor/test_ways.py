@@ -24,10 +24,10 @@ LEARNS = {"agent": "learner"}
 PONG = {"name": "pong", "rounds": 2, "rally_ticks": 200}
 
 
-def actor(roles: Mapping[str, Any], batched: bool, game: Mapping[str, Any] = PONG) -> tuple[Actor, LocalPool]:
+def actor(roles: Mapping[str, Any], batched: bool, game: Mapping[str, Any] = PONG, recurrent: bool = False) -> tuple[Actor, LocalPool]:
     description = Description(dict(game), dict(roles), None, {}, matches=5, steps=16, frame_skip=1, batched=batched, seed=3)  # type: ignore[arg-type]
     mdp = build_mdp(description)
-    description.model, parameters = linear(next(iter(mdp.roles.values())))
+    description.model, parameters = linear(next(iter(mdp.roles.values())), recurrent=recurrent)
     pool = LocalPool(fragment_layout(description, mdp), 2)
     board = VersionBoard.create(parameters.size)
     board.publish(7, parameters)
@@ -54,11 +54,12 @@ def assert_same(left: list[dict[str, np.ndarray]], right: list[dict[str, np.ndar
             np.testing.assert_array_equal(one[name], other[name], err_msg=f"fragment {number}, {name}")
 
 
+@pytest.mark.parametrize("recurrent", [False, True], ids=["", "recurrent"])
 @pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
-def test_same_fragments_by_both_ways(roles):
+def test_same_fragments_by_both_ways(roles, recurrent):
     found = []
     for batched in (True, False):
-        player, pool = actor(roles, batched)
+        player, pool = actor(roles, batched, recurrent=recurrent)
         player.start()
         found.append(collect(player, pool, 20))
         player.close()
@@ -70,10 +71,11 @@ def test_same_fragments_by_both_ways(roles):
     assert all((fragment["version"] == 7).all() for fragment in fragments)
 
 
+@pytest.mark.parametrize("recurrent", [False, True], ids=["", "recurrent"])
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
 @pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
-def test_goes_on_where_it_was_saved(roles, batched):
-    goes_on(roles, batched, PONG)
+def test_goes_on_where_it_was_saved(roles, batched, recurrent):
+    goes_on(roles, batched, PONG, recurrent)
 
 
 @pytest.mark.parametrize("roles", [TRACKED, BOTH, MIRRORED], ids=["tracked", "both", "mirrored"])
@@ -91,19 +93,19 @@ def test_goes_on_where_a_role_was_over_before_the_others():
     goes_on({"first": LEARNS, "last": LEARNS}, False, {"name": "tests.actor.games:Melting"})
 
 
-def goes_on(roles, batched, game):
+def goes_on(roles, batched, game, recurrent=False):
     """Eight fragments in one go are the same as three, and five after saving and loading; for every way to part them."""
-    player, pool = actor(roles, batched, game)
+    player, pool = actor(roles, batched, game, recurrent)
     player.start()
     expected, results = collect(player, pool, 8)
     player.close()
     for parted in (1, 2, 3, 6):
-        player, pool = actor(roles, batched, game)
+        player, pool = actor(roles, batched, game, recurrent)
         player.start()
         before, earlier = collect(player, pool, parted)
         arrays, form = pack(player.save())
         player.close()
-        resumed, pool = actor(roles, batched, game)
+        resumed, pool = actor(roles, batched, game, recurrent)
         resumed.load(unpack(arrays, json.loads(json.dumps(form))))
         after, later = collect(resumed, pool, 8 - parted)
         resumed.close()
@@ -144,6 +146,27 @@ class Countdown:
 
         def result(self) -> Result:
             return Result(0.0)
+
+
+def test_fragments_hold_what_was_remembered():
+    """Row by row the state is what the rules of the recurrent policy make of the inputs, from 0 in each match."""
+    roles = {"player": {"agent": "learner"}}
+    player, pool = actor(roles, False, {"name": "tests.actor.test_ways:Countdown"}, recurrent=True)
+    player.start()
+    fragments, _ = collect(player, pool, 6)
+    player.close()
+    worth = np.float32(_value_of_one())
+    opened_anew = 0
+    for fragment in fragments:
+        left, state = fragment["inputs.x"][..., 0], fragment["state.sum"][:, 0].copy()
+        for t, ended in enumerate(fragment["truncated"]):
+            state = state / 2 + left[t]
+            np.testing.assert_allclose(fragment["value"][t, :, 0], worth * state, rtol=1e-5)
+            np.testing.assert_allclose(fragment["bootstrap"][t, :, 0], np.where(ended, worth * (state / 2 + 1), 0.0), rtol=1e-5)
+            state = np.where(ended, 0.0, state)
+        np.testing.assert_allclose(fragment["value"][-1, :, 0], worth * (state / 2 + left[-1]), rtol=1e-5)
+        opened_anew += int((fragment["state.sum"] == 0).sum())
+    assert 0 < opened_anew < 6 * 5
 
 
 def test_fragments_hold_what_happened():
