@@ -43,6 +43,9 @@ class Lane:
 
     def start(self, seed: int) -> None:
         self.states.begin(np.array([self.index]))
+        self.clear()
+
+    def clear(self) -> None:
         self.tape.clear()
         self.over = False
 
@@ -67,7 +70,7 @@ class Replay:
         self._over = over
 
     def start(self, seed: int) -> None:
-        self._lane.start(seed)
+        self._lane.clear()
 
     async def act(self, observation: Observation) -> Action:
         if self._tape:
