@@ -130,13 +130,13 @@ class PPO(ActorCritic[PPOSettings]):
                 terms[f"active.{name}"] = (ratio.new_tensor(len(ratio)) if active is None else active.sum()) / size
                 ratios.append(ratio.max())
 
-        error = self._value_error()
+        error = self.value_error()
         if settings.value_clip is None:
             value_losses = error(outputs.value, chunk["target"])
         else:
             value_losses = ops.clipped_value_loss(error, outputs.value, chunk["value"], chunk["target"], settings.value_clip)
         value_loss = value_losses.sum(0) / size
-        terms |= self._term_by_reward("loss.value", value_loss)
+        terms |= self.term_by_reward("loss.value", value_loss)
         return Loss(loss + settings.value_weight * value_loss.sum(), terms, torch.stack(ratios).max())
 
     def _summary(self, steps: list[Step]) -> dict[str, float]:
