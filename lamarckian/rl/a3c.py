@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -53,10 +53,6 @@ class A3C(ActorCritic[A3CSettings]):
     axis = columns.AXIS
     from_gradients = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._entropy_weight = torch.tensor(self.settings.entropy_weight)
-
     def publication(self) -> np.ndarray:
         """As `GradientAlgorithm.publication`: the parameters, the entropy weight, the reward weights."""
         return np.concatenate([self.parameters.array(), [self._entropy_weight], self._reward_weights.cpu()], dtype=np.float32)
@@ -101,12 +97,11 @@ class A3C(ActorCritic[A3CSettings]):
             "time.step_s": perf_counter() - started,
         }
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return super().state_dict() | {"entropy_weight": self._entropy_weight.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        super().load_state_dict(state)
-        self._entropy_weight.copy_(state["entropy_weight"])
+    def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
+        """Beside its state stands the entropy weight of gradients to come: the first publication of a resumed run needs it."""
+        optimizer, state = super()._make_optimizer()
+        self._entropy_weight = torch.tensor(self.settings.entropy_weight)
+        return optimizer, state | {"entropy_weight": self._entropy_weight}
 
     def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
         """The fragment itself, `[T, B, …]`, with its mask; columns where there is something to learn."""

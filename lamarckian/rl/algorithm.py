@@ -67,7 +67,7 @@ class GradientAlgorithm(Algorithm, Protocol):
         ...
 
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
-        """At the learner: one step, as `Algorithm.update`, by what `lamarckian.learner.gradients.gradient_layout` lists."""
+        """At the learner: one step, as `Algorithm.update`, by what `lamarckian.data.fragment.gradient_layout` lists."""
         ...
 
 
