@@ -84,7 +84,7 @@ class ParallelFleet:
             self._board.publish(version, publication)
             self._pool = MemoryPool.create(plan.layout, slots, _max_staleness(plan), lent=1)
             self._stack.callback(self._pool.close)
-            self._batches = Arrivals(self._pool, plan.layout) if plan.learning else Prefetcher(self._pool, plan.layout, plan.fragments)
+            self._batches = Arrivals(self._pool) if plan.learning else Prefetcher(self._pool, plan.layout, plan.fragments)
             self._stack.callback(self._batches.close)
             self._watch = Watch(plan, self._pool, self._board, version, self._batches.forget, note)
             self._stack.callback(self._watch.close)

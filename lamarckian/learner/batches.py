@@ -23,11 +23,10 @@ POLL_S = 0.005
 class Batch:
     """Fragments side by side along the batch axis, or a gradient.
 
-    layout: of one fragment. arrays: as it says, for all columns. results, seconds: what the fragments' actors counted.
+    arrays: as `Layout` says, for all columns. results, seconds: what the fragments' actors counted.
     samples: steps to learn from. metrics: of the gradient.
     """
 
-    layout: Layout
     arrays: Mapping[str, np.ndarray]
     tensors: Mapping[str, torch.Tensor]
     results: list[MatchResult] = field(default_factory=list)
@@ -40,11 +39,11 @@ class Batch:
         """How many steps it has, or its gradient comes from."""
         return self.arrays["reward"][..., 0].size
 
-    def fill(self, index: int, columns: int, filled: Filled) -> None:
-        """Copies a fragment to the `index`-th place."""
-        place = slice(index * columns, (index + 1) * columns)
+    def fill(self, index: int, layout: Layout, filled: Filled) -> None:
+        """Copies a fragment of this layout to the `index`-th place."""
+        place = slice(index * layout.columns, (index + 1) * layout.columns)
         for name, array in filled.views.items():
-            if self.layout.fields[name].rows:
+            if layout.fields[name].rows:
                 self.arrays[name][:, place] = array
             else:
                 self.arrays[name][place] = array
@@ -65,7 +64,7 @@ class Batch:
 def empty_batch(layout: Layout, fragments: int) -> Batch:
     """A batch for that many fragments, in memory that is used again and again."""
     arrays = Layout(layout.steps, layout.columns * fragments, layout.fields).empty()
-    return Batch(layout, arrays, _tensors(arrays))
+    return Batch(arrays, _tensors(arrays))
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
@@ -77,7 +76,7 @@ class Assembler:
 
     def __init__(self, source: Source, layout: Layout, fragments: int, collect: Callable[[], None]) -> None:
         self._source = source
-        self._columns = layout.columns
+        self._layout = layout
         self._fragments = fragments
         self._batch = empty_batch(layout, fragments)
         self._collect = collect
@@ -88,7 +87,7 @@ class Assembler:
         for index in range(self._fragments):
             while (filled := self._source.get(0.0)) is None:
                 self._collect()
-            self._batch.fill(index, self._columns, filled)
+            self._batch.fill(index, self._layout, filled)
             self._source.release(filled.slot)
         return self._batch
 
@@ -100,9 +99,8 @@ class Arrivals:
     that its own gradient is in. There is one batch at a time. All but `forget` are called from one thread.
     """
 
-    def __init__(self, source: Any, layout: Layout) -> None:
+    def __init__(self, source: Any) -> None:
         self._source = source
-        self._layout = layout
         self._slot = -1  # of the batch that the learner has
         self._dead: deque[str] = deque()
 
@@ -113,7 +111,7 @@ class Arrivals:
         filled = self._source.get(timeout_s)
         if filled is None:
             return None
-        batch = Batch(self._layout, filled.views, _tensors(filled.views))
+        batch = Batch(filled.views, _tensors(filled.views))
         batch.count(filled)
         self._slot = filled.slot
         return batch
@@ -147,7 +145,7 @@ class Prefetcher:
         self._source = source
         self._learning = False
         self._held: list[int] = []
-        self._columns = layout.columns
+        self._layout = layout
         self._fragments = fragments
         self._free: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         for _ in range(2):
@@ -215,7 +213,7 @@ class Prefetcher:
                     self._give_back()
                 if self._stopped:
                     return False
-            batch.fill(index, self._columns, filled)
+            batch.fill(index, self._layout, filled)
             self._held.append(filled.slot)
             if not self._learning:
                 self._give_back()

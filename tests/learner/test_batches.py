@@ -119,7 +119,7 @@ def test_what_arrives_is_a_batch_whose_slot_the_learner_has_until_it_is_done():
         "reward": (1, 4, 3, 1),
     }
     pool = LocalPool(shape, 2)
-    batches = Arrivals(pool, shape)
+    batches = Arrivals(pool)
     assert batches.get(0.0) is None
     for value in (1, 2):
         slot, views = pool.claim(0.0)

@@ -25,7 +25,7 @@ class Actors:
         self.published: dict[int, np.ndarray] = {}
         shape = gradient_layout(layout(ROLE, 4, 3), parameters)
         self._pool = LocalPool(shape, 2)
-        self._batches = Arrivals(self._pool, shape)
+        self._batches = Arrivals(self._pool)
 
     def submit(self, version: int, gradient: float) -> None:
         slot, views = self._pool.claim(0.0)
