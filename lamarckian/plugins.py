@@ -59,7 +59,7 @@ KINDS = {
     "algorithm": Kind(
         "algorithm",
         "lamarckian.algorithms",
-        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA"},
+        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA", "a3c": "lamarckian.rl.a3c:A3C"},
         ("policy", "role", "device=", "dtype=", "seed="),
     ),
     "problem": Kind(

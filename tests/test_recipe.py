@@ -168,7 +168,7 @@ def test_all_faults_are_told_at_once():
             {"game__name": "pnog"},
             "game.name: given 'pnog'; nearest: pong; known games: pong, gymnasium, atari, pettingzoo, or module:Class",
         ),
-        ({"algorithm__name": "pp0"}, "algorithm.name: given 'pp0'; nearest: ppo; known algorithms: ppo, impala, or module:Class"),
+        ({"algorithm__name": "pp0"}, "algorithm.name: given 'pp0'; nearest: ppo; known algorithms: ppo, impala, a3c, or module:Class"),
         ({"network__name": "mlp"}, "network.name: given 'mlp'; known networks: policy, or module:Class"),
         ({"game__name": "tyos:Duel"}, "game.name: there is no module 'tyos' to import 'tyos:Duel' from"),
         ({"game__name": "toys:Dual"}, "game.name: given 'Dual'; nearest: Duel; known classes in toys: "),
@@ -201,6 +201,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(changes, message):
         ({"roles__right": {"agent": "run", "path": "nowhere"}}, "roles.right.path: there is no run at nowhere"),
         ({"learner__batch": 5000}, "= 4096 samples, and a batch is whole fragments; allowed: multiples of 4096, such as 4096 or 8192"),
         ({"learner__batch": 64}, "allowed: multiples of 4096, such as 4096"),
+        ({"algorithm": {"name": "a3c"}}, "learner.batch: given 8192; a3c updates by the gradient of one fragment, which has"),
         ({"mode": "serial", "actor__count": 2}, "actor.count: given 2; in serial mode there is one actor: allowed: auto, 1"),
         (
             {"actor__way": "batched"},

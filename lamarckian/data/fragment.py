@@ -100,6 +100,26 @@ def layout(role: Role, steps: int, columns: int, state: Mapping[str, ArraySpec] 
     return Layout(steps, columns, fields)
 
 
+def gradient_layout(fragments: Layout, parameters: int) -> Layout:
+    """The layout of what an actor sends that computes gradients: one entry for each of its `fragments`.
+
+    | array | shape | |
+    | --- | --- | --- |
+    | `gradient` | [1, L] | of the parameters, as they are published, float32 |
+    | `version` | [1] | int64, the version it was computed by |
+    | `samples` | [1] | int64, steps learned from; with 0 there is no gradient |
+    | `reward` | [1, T, B, R] | of the fragment, as in `Layout` |
+    """
+    reward = fragments.fields["reward"]
+    fields = {
+        "gradient": Field(0, (parameters,), np.dtype(np.float32)),
+        "version": Field(0, (), np.dtype(np.int64)),
+        "samples": Field(0, (), np.dtype(np.int64)),
+        "reward": Field(0, (reward.rows, fragments.columns, *reward.shape), reward.dtype),
+    }
+    return Layout(1, 1, fields)
+
+
 def fill_unwritten(views: Mapping[str, np.ndarray]) -> None:
     """Fills arrays with values that no actor writes (NaN, the least integer), so that a read of unwritten data shows."""
     for array in views.values():

@@ -30,6 +30,7 @@ class Meta(msgspec.Struct, frozen=True):
     samples: how many steps of it are to be learned from.
     results: matches that ended since the actor's last fragment.
     statistics: figures of the actor since its last fragment; times end in `_s`.
+    metrics: of the gradient, by name, where an actor computed one.
     """
 
     oldest_version: int
@@ -37,6 +38,7 @@ class Meta(msgspec.Struct, frozen=True):
     samples: int
     results: list[MatchResult] = []
     statistics: dict[str, float] = {}
+    metrics: dict[str, float] = {}
 
 
 class PoolStatistics(msgspec.Struct, frozen=True):

@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from lamarckian.actor.actor import Actor
 from lamarckian.actor.process import Wiring, build_actor, build_mdp
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.pool import LocalPool, MemoryPool, PoolStatistics
+from lamarckian.evaluate.gradients import GradientActor, build_algorithm, build_gradient_actor
 from lamarckian.evaluate.plan import Plan
-from lamarckian.learner.batches import Assembler, Batch, Prefetcher
+from lamarckian.learner.batches import Arrivals, Assembler, Batch, Prefetcher
 from lamarckian.transport.versions import VersionBoard
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -27,12 +29,18 @@ class SerialFleet:
 
     actors = 1
 
-    def __init__(self, plan: Plan, version: int, parameters: np.ndarray, state: Mapping[str, Any] | None) -> None:
-        self._board = VersionBoard.create(plan.description.model.size)
-        self._board.publish(version, parameters)
+    def __init__(self, plan: Plan, version: int, publication: np.ndarray, state: Mapping[str, Any] | None) -> None:
+        self._board = VersionBoard.create(len(publication))
+        self._board.publish(version, publication)
         self._pool = LocalPool(plan.layout, plan.fragments + 1)
         mdp = build_mdp(plan.description)
-        self._actor = build_actor(plan.description, mdp, self._pool, self._board, taped=not plan.description.batched)
+        taped = not plan.description.batched
+        self._actor: Actor | GradientActor
+        if plan.learning:
+            algorithm = build_algorithm(plan.description, mdp, plan.learning)
+            self._actor = build_gradient_actor(plan.description, mdp, algorithm, self._pool, self._board, taped=taped)
+        else:
+            self._actor = build_actor(plan.description, mdp, self._pool, self._board, taped=taped)
         self._batches = Assembler(self._pool, plan.layout, plan.fragments, self._actor.turn)
         if state is None:
             self._actor.start()
@@ -45,9 +53,9 @@ class SerialFleet:
     def recycle(self, batch: Batch) -> None:
         """Nothing to do: the next batch overwrites it."""
 
-    def publish(self, version: int, parameters: np.ndarray) -> None:
+    def publish(self, version: int, publication: np.ndarray) -> None:
         self._pool.version = version
-        self._board.publish(version, parameters)
+        self._board.publish(version, publication)
 
     def statistics(self) -> PoolStatistics:
         return self._pool.statistics()
@@ -66,17 +74,17 @@ class ParallelFleet:
     note: told when an actor died.
     """
 
-    def __init__(self, plan: Plan, version: int, parameters: np.ndarray, note: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, version: int, publication: np.ndarray, note: Callable[[str], None]) -> None:
         wanted = plan.recipe.learner.slots
         slots = max(plan.actors, plan.fragments) if wanted == "auto" else wanted  # what waits in more of them only grows old
         self._stack = contextlib.ExitStack()
         try:
-            self._board = VersionBoard.create(plan.description.model.size)
+            self._board = VersionBoard.create(len(publication))
             self._stack.callback(self._board.close)
-            self._board.publish(version, parameters)
-            self._pool = MemoryPool.create(plan.layout, slots, lent=1)
+            self._board.publish(version, publication)
+            self._pool = MemoryPool.create(plan.layout, slots, _max_staleness(plan), lent=1)
             self._stack.callback(self._pool.close)
-            self._batches = Prefetcher(self._pool, plan.layout, plan.fragments)
+            self._batches = Arrivals(self._pool) if plan.learning else Prefetcher(self._pool, plan.layout, plan.fragments)
             self._stack.callback(self._batches.close)
             self._watch = Watch(plan, self._pool, self._board, version, self._batches.forget, note)
             self._stack.callback(self._watch.close)
@@ -95,9 +103,9 @@ class ParallelFleet:
     def recycle(self, batch: Batch) -> None:
         self._batches.recycle(batch)
 
-    def publish(self, version: int, parameters: np.ndarray) -> None:
+    def publish(self, version: int, publication: np.ndarray) -> None:
         self._pool.version = version
-        self._board.publish(version, parameters)
+        self._board.publish(version, publication)
 
     def statistics(self) -> PoolStatistics:
         return self._batches.statistics()
@@ -123,7 +131,8 @@ class Watch:
         self._note = note
         self._faults: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._description = msgspec.to_builtins(plan.description, builtin_types=(bytes,))
+        self._config = {"description": plan.description, **({"learning": plan.learning} if plan.learning else {})}
+        self._target = "lamarckian.evaluate.gradients:main" if plan.learning else "lamarckian.actor.process:main"
         self._wirings = [Wiring(f"actor-{index}", pool.address, pool.fd, board.fd) for index in range(plan.actors)]
         self._version = version
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -157,12 +166,13 @@ class Watch:
             self._faults.put(error)
 
     def _start(self, cluster: LocalCluster, index: int, wiring: Wiring) -> None:
-        config = {
-            "description": self._description,
-            "wiring": msgspec.to_builtins(wiring),
-            "index": index,
-            "version": self._version,
-        }
+        config = {**self._config, "wiring": wiring, "index": index, "version": self._version}
+        plain = msgspec.to_builtins(config, builtin_types=(bytes,))
         fds = (wiring.pool_fd, wiring.board_fd)
-        cluster.start(wiring.name, "lamarckian.actor.process:main", config, fds=fds, environment=ONE_THREAD)
+        cluster.start(wiring.name, self._target, plain, fds=fds, environment=ONE_THREAD)
         self.alive += 1
+
+
+def _max_staleness(plan: Plan) -> int | None:
+    """How old gradients may be. Of fragments, samples are left out one by one, by the algorithm."""
+    return plan.recipe.algorithm.settings.get("max_staleness") if plan.learning else None

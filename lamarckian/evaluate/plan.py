@@ -11,8 +11,9 @@ from lamarckian import plugins
 from lamarckian.actor.inference import Model
 from lamarckian.actor.process import Description, build_mdp, fragment_layout
 from lamarckian.cluster.machine import cores
-from lamarckian.data.fragment import Layout
+from lamarckian.data.fragment import Layout, gradient_layout
 from lamarckian.errors import CheckpointError, RecipeError
+from lamarckian.evaluate.gradients import Learning
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import manifest
@@ -22,12 +23,14 @@ from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_training
 from lamarckian.record.signature import check_signature
+from lamarckian.rl.algorithm import from_gradients
 
 
 @dataclass
 class Plan:
     """The parts of a training that both modes share.
 
+    layout: of what actors send. learning: what they need to compute gradients, where that is what they send.
     fragments: how many make a batch. actors: how many processes.
     """
 
@@ -37,6 +40,7 @@ class Plan:
     policy: Any
     description: Description
     layout: Layout
+    learning: Learning | None
     fragments: int
     actors: int
     device: str
@@ -45,8 +49,11 @@ class Plan:
 def plan(recipe: Recipe) -> Plan:
     """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit."""
     serial = recipe.mode == "serial"
+    algorithm = plugins.plugin("algorithm", recipe.algorithm.name)
+    learning = _learning(recipe) if from_gradients(algorithm) else None
     count, wanted = recipe.actor.count, recipe.learner.threads
-    spare = 1 if serial else max(1, cores() - 1)  # the learner has a core of its own
+    # The learner has a core of its own, unless actors do its work.
+    spare = 1 if serial else cores() if learning else max(1, cores() - 1)
     actors = spare if count == "auto" else count
     # Threads that have to wait for a core make all others wait.
     threads = wanted if wanted != "auto" else 1 if serial else max(1, cores() - actors)
@@ -57,6 +64,8 @@ def plan(recipe: Recipe) -> Plan:
     policy = build_policy(recipe, role)
     description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
     layout = fragment_layout(description, build_mdp(description))
+    if learning:
+        layout = gradient_layout(layout, description.model.size)
     return Plan(
         recipe,
         mdp,
@@ -64,6 +73,7 @@ def plan(recipe: Recipe) -> Plan:
         policy,
         description,
         layout,
+        learning,
         recipe.learner.batch // recipe.fragment_samples,
         actors,
         _device(recipe.learner.device),
@@ -85,6 +95,11 @@ def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) ->
         seed=seed,
         zero_sum=recipe.rewards.zero_sum,
     )
+
+
+def _learning(recipe: Recipe) -> Learning:
+    network, algorithm = (section.model_dump(mode="json") for section in (recipe.network, recipe.algorithm))
+    return Learning(network, algorithm, recipe.learner.dtype)
 
 
 def build_policy(recipe: Recipe, role: Role) -> Any:

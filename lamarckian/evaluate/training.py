@@ -28,6 +28,7 @@ from lamarckian.record.metrics import Metrics
 from lamarckian.record.progress import Progress, fraction
 from lamarckian.record.run import Run
 from lamarckian.record.signature import check_signature, signature
+from lamarckian.rl.algorithm import publication
 
 KEPT_OUTCOMES = 10_000
 
@@ -198,10 +199,10 @@ class Training:
         return share if share is not None else fraction(self._recipe.stop, {"minutes": self._totals.seconds / 60}) or 0.0
 
     def _fleet(self) -> SavedFleet:
-        version, parameters = self._totals.version, self._algorithm.parameters.array()
+        version, shown = self._totals.version, publication(self._algorithm)
         if self._recipe.mode == "serial":
-            return SerialFleet(self._plan, version, parameters, self._state)
-        return ParallelFleet(self._plan, version, parameters, self._progress.note)
+            return SerialFleet(self._plan, version, shown, self._state)
+        return ParallelFleet(self._plan, version, shown, self._progress.note)
 
     def _save(self, fleet: SavedFleet) -> Path:
         totals = self._totals

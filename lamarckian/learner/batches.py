@@ -21,10 +21,10 @@ POLL_S = 0.005
 
 @dataclass(eq=False)
 class Batch:
-    """Fragments side by side along the batch axis.
+    """Fragments side by side along the batch axis, or a gradient.
 
     arrays: as `Layout` says, for all columns. results, seconds: what the fragments' actors counted.
-    samples: steps to learn from.
+    samples: steps to learn from. metrics: of the gradient.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -32,28 +32,43 @@ class Batch:
     results: list[MatchResult] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     samples: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
 
-    def fill(self, index: int, columns: int, filled: Filled) -> None:
-        """Copies a fragment to the `index`-th place."""
-        place = slice(index * columns, (index + 1) * columns)
+    @property
+    def steps(self) -> int:
+        """How many steps it has, or its gradient comes from."""
+        return self.arrays["reward"][..., 0].size
+
+    def fill(self, index: int, layout: Layout, filled: Filled) -> None:
+        """Copies a fragment of this layout to the `index`-th place."""
+        place = slice(index * layout.columns, (index + 1) * layout.columns)
         for name, array in filled.views.items():
-            if name.startswith("state."):
-                self.arrays[name][place] = array
-            else:
+            if layout.fields[name].rows:
                 self.arrays[name][:, place] = array
+            else:
+                self.arrays[name][place] = array
+        self.count(filled)
+
+    def count(self, filled: Filled) -> None:
+        """Takes in what travels beside a fragment."""
         self.results.extend(filled.meta.results)
         self.samples += filled.meta.samples
+        self.metrics.update(filled.meta.metrics)
         for name, value in filled.meta.statistics.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
 
     def clear(self) -> None:
-        self.results, self.seconds, self.samples = [], {}, 0
+        self.results, self.seconds, self.samples, self.metrics = [], {}, 0, {}
 
 
 def empty_batch(layout: Layout, fragments: int) -> Batch:
     """A batch for that many fragments, in memory that is used again and again."""
     arrays = Layout(layout.steps, layout.columns * fragments, layout.fields).empty()
-    return Batch(arrays, {name: torch.from_numpy(array) for name, array in arrays.items()})
+    return Batch(arrays, _tensors(arrays))
+
+
+def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 class Assembler:
@@ -61,7 +76,7 @@ class Assembler:
 
     def __init__(self, source: Source, layout: Layout, fragments: int, collect: Callable[[], None]) -> None:
         self._source = source
-        self._columns = layout.columns
+        self._layout = layout
         self._fragments = fragments
         self._batch = empty_batch(layout, fragments)
         self._collect = collect
@@ -72,9 +87,49 @@ class Assembler:
         for index in range(self._fragments):
             while (filled := self._source.get(0.0)) is None:
                 self._collect()
-            self._batch.fill(index, self._columns, filled)
+            self._batch.fill(index, self._layout, filled)
             self._source.release(filled.slot)
         return self._batch
+
+
+class Arrivals:
+    """Parallel mode, where a fragment makes a batch that is learned from at once, as a gradient is: nothing is copied or read ahead.
+
+    A slot goes back when what was learned from it is published. So an actor that waits for its slot goes on with a version
+    that its own gradient is in. There is one batch at a time. All but `forget` are called from one thread.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._slot = -1  # of the batch that the learner has
+        self._dead: deque[str] = deque()
+
+    def get(self, timeout_s: float) -> Batch | None:
+        """The next batch; None when none comes within `timeout_s`. Give it back with `recycle`."""
+        while self._dead:
+            self._source.forget(self._dead.popleft())
+        filled = self._source.get(timeout_s)
+        if filled is None:
+            return None
+        batch = Batch(filled.views, _tensors(filled.views))
+        batch.count(filled)
+        self._slot = filled.slot
+        return batch
+
+    def recycle(self, batch: Batch) -> None:
+        """The learner is done with `batch`, and has published what it learned; its arrays are no longer its own."""
+        self._source.release(self._slot)
+
+    def forget(self, actor: str) -> None:
+        """Takes back the slots of an actor that died."""
+        self._dead.append(actor)
+
+    def statistics(self) -> PoolStatistics:
+        """The pool's counts."""
+        return self._source.statistics()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Nothing to do: the source is closed by whoever made it."""
 
 
 class Prefetcher:
@@ -90,7 +145,7 @@ class Prefetcher:
         self._source = source
         self._learning = False
         self._held: list[int] = []
-        self._columns = layout.columns
+        self._layout = layout
         self._fragments = fragments
         self._free: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         for _ in range(2):
@@ -158,7 +213,7 @@ class Prefetcher:
                     self._give_back()
                 if self._stopped:
                     return False
-            batch.fill(index, self._columns, filled)
+            batch.fill(index, self._layout, filled)
             self._held.append(filled.slot)
             if not self._learning:
                 self._give_back()

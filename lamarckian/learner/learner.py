@@ -14,7 +14,7 @@ import psutil
 from lamarckian.cluster.machine import cores
 from lamarckian.data.pool import MatchResult, PoolStatistics
 from lamarckian.learner.batches import Batch
-from lamarckian.rl.algorithm import Algorithm
+from lamarckian.rl.algorithm import Algorithm, publication
 
 
 class Fleet(Protocol):
@@ -31,8 +31,8 @@ class Fleet(Protocol):
 
     def recycle(self, batch: Batch) -> None: ...
 
-    def publish(self, version: int, parameters: np.ndarray) -> None:
-        """Shows a new version to the actors."""
+    def publish(self, version: int, publication: np.ndarray) -> None:
+        """Shows a new version to the actors, as `lamarckian.rl.algorithm.publication` gives it."""
         ...
 
     def statistics(self) -> PoolStatistics: ...
@@ -66,9 +66,9 @@ class Learner:
         values = self._algorithm.update(batch.tensors, self.version, share)
         self.version += 1
         with self.meter.timing("publish"):
-            self._fleet.publish(self.version, self._algorithm.parameters.array())
-        samples, results = batch.arrays["reward"][..., 0].size, batch.results
-        self.meter.add(samples, results, batch.seconds, {**values, **self._measure(batch)})
+            self._fleet.publish(self.version, publication(self._algorithm))
+        samples, results = batch.steps, batch.results
+        self.meter.add(samples, results, batch.seconds, {**batch.metrics, **values, **self._measure(batch)})
         self._fleet.recycle(batch)
         return samples, results
 
@@ -81,7 +81,7 @@ class Meter:
         self._start()
 
     def add(self, samples: int, results: list[MatchResult], seconds: Mapping[str, float], values: Mapping[str, float]) -> None:
-        """Counts an update and what it reported: of `values`, `time.*_s` are seconds, the rest is averaged."""
+        """Counts an update and what it reported: of `values`, `time.*_s` are seconds, the rest is averaged, but for `staleness.max`."""
         self._samples += samples
         for name, value in values.items():
             if name.startswith("time.") and name.endswith("_s"):
@@ -109,7 +109,7 @@ class Meter:
         wall = time.perf_counter() - self._began
         line: dict[str, float] = {"rate_hz": self._samples / wall, "actors": self._fleet.actors}
         line["cpu"] = max(0.0, _cpu_s() - self._cpu_s) / (wall * cores())
-        line |= {name: fmean(values) for name, values in self._values.items()}
+        line |= {name: max(values) if name == "staleness/max" else fmean(values) for name, values in self._values.items()}
         line["staleness"] = line.pop("staleness/mean", 0.0)
         line |= {f"time/{name}": seconds / wall for name, seconds in self._spent.items()}
         acting = sum(self._acting.values())

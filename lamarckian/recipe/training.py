@@ -238,5 +238,10 @@ def _refuse_impossible(recipe: Recipe, game: Any) -> None:
             f"learner.batch: given {batch}; a fragment has actor.fragment × actor.matches × learning roles = {samples} samples, "
             f"and a batch is whole fragments; allowed: multiples of {samples}, such as {near}"
         )
+    if getattr(plugin("algorithm", recipe.algorithm.name), "from_gradients", False) and batch != samples:
+        raise RecipeError(
+            f"learner.batch: given {batch}; {recipe.algorithm.name} updates by the gradient of one fragment, which has "
+            f"actor.fragment × actor.matches × learning roles = {samples} samples; allowed: {samples}"
+        )
     if recipe.mode == "serial" and recipe.actor.count not in ("auto", 1):
         raise RecipeError(f"actor.count: given {recipe.actor.count}; in serial mode there is one actor: allowed: auto, 1")

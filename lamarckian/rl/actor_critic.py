@@ -35,6 +35,7 @@ class ActorCriticSettings(BaseModel):
     reward_weights: A = Σ_r w_r A_r; a name left out weighs 1.
     entropy_weight: goes linearly to `final_entropy_weight` over the run, where that is given.
     max_staleness: samples of an older version than this many updates ago are left out.
+    optimizer: with the settings that begin with its name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +53,9 @@ class ActorCriticSettings(BaseModel):
     max_staleness: int | None = Field(default=None, ge=0)
     adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
     adam_epsilon: float = Field(default=1e-5, gt=0)
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    rmsprop_decay: Decay = 0.99
+    rmsprop_epsilon: float = Field(default=1e-5, gt=0)
 
 
 SettingsOf = TypeVar("SettingsOf", bound=ActorCriticSettings)
@@ -103,13 +107,9 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         self._reward_weights = self._per_reward("reward_weights", {**dict.fromkeys(self.role.rewards, 1.0), **weights})
 
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
-        settings = self.settings
         batch = {name: x.to(self.device, non_blocking=True) for name, x in batch.items()}
         samples, selected, metrics = self._samples(batch, version)
-        learning_rate = settings.learning_rate * _factor(settings.learning_rate_schedule, progress)
-        self._optimizer.param_groups[0]["lr"] = learning_rate
-        final = settings.entropy_weight if settings.final_entropy_weight is None else settings.final_entropy_weight
-        entropy_weight = settings.entropy_weight + (final - settings.entropy_weight) * progress
+        learning_rate, entropy_weight = self._schedule(progress)
         count = batch["learn"].shape[1] if self.axis else batch["learn"].numel()
         spent = {"forward": 0.0, "backward": 0.0, "step": 0.0}
 
@@ -119,7 +119,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         try:
             metrics |= self._learn(one_pass, metrics["samples"] > 0)
         except NumericsError as error:
-            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {_suspects(batch)}") from None
+            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {suspects(batch)}") from None
         metrics["learning_rate"] = learning_rate
         return metrics | {f"time.{name}_s": seconds for name, seconds in spent.items()}
 
@@ -144,9 +144,9 @@ class ActorCritic(ABC, Generic[SettingsOf]):
     def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
         """The prepared samples; indices along `axis` of those to learn from, or None for all; metrics of the batch."""
 
-    @abstractmethod
     def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
-        """Makes as many passes over the batch as it should; their metrics."""
+        """Makes as many passes over the batch as it should, one unless a subclass says otherwise; their metrics."""
+        return self._summary(one_pass()) if any_samples else {}
 
     @abstractmethod
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
@@ -163,15 +163,15 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         _, parts = split(minibatch, max(self.precision.rows // len(mask), 1))
         return int(take(mask, minibatch, self.axis).sum()), parts
 
-    def _remembered(self, batch: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
-        """What `_unroll` needs beside the inputs, for the first `rows` steps: `first` `[rows, B]`, and states `[1, B, …]`."""
+    def remembered(self, batch: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
+        """What `unroll` needs beside the inputs, for the first `rows` steps: `first` `[rows, B]`, and states `[1, B, …]`."""
         if not self.recurrent:
             return {}
         ended = batch["terminated"] | batch["truncated"]
         first = torch.cat([torch.zeros_like(ended[:1]), ended])[:rows]
         return {"first": first, **{name: x.unsqueeze(0) for name, x in batch.items() if name.startswith("state.")}}
 
-    def _unroll(self, chunk: Mapping[str, Tensor]) -> Outputs:
+    def unroll(self, chunk: Mapping[str, Tensor]) -> Outputs:
         """The policy's outputs `[T·B, …]` for the inputs of whole columns, `[T, B, …]`."""
         inputs = self.precision.arrange({name: x.flatten(0, 1) for name, x in under(chunk, "inputs.").items()})
         with self.precision.autocast(self.device):
@@ -182,6 +182,11 @@ class ActorCritic(ABC, Generic[SettingsOf]):
     def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
         """The optimiser, and its state under the names it has in a checkpoint."""
         settings, gradient = self.settings, self.parameters.gradient
+        if settings.optimizer == "rmsprop":
+            rmsprop = torch.optim.RMSprop(
+                [self.parameters.parameter], lr=settings.learning_rate, alpha=settings.rmsprop_decay, eps=settings.rmsprop_epsilon
+            )
+            return rmsprop, self._attach("rmsprop", rmsprop, {"step": torch.zeros(()), "square_avg": torch.zeros_like(gradient)})
         optimizer = torch.optim.Adam(
             [self.parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
         )
@@ -195,6 +200,14 @@ class ActorCritic(ABC, Generic[SettingsOf]):
     def _attach(self, name: str, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> dict[str, Tensor]:
         optimizer.state[self.parameters.parameter] = state
         return {f"{name}.{key}": x for key, x in state.items()}
+
+    def _schedule(self, progress: float) -> tuple[float, float]:
+        """Sets the learning rate; returns it and the entropy weight."""
+        settings = self.settings
+        learning_rate = settings.learning_rate * _factor(settings.learning_rate_schedule, progress)
+        self._optimizer.param_groups[0]["lr"] = learning_rate
+        final = settings.entropy_weight if settings.final_entropy_weight is None else settings.final_entropy_weight
+        return learning_rate, settings.entropy_weight + (final - settings.entropy_weight) * progress
 
     def _per_reward(self, setting: str, given: Mapping[str, float]) -> Tensor:
         if set(given) != set(self.role.rewards):
@@ -224,7 +237,15 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         yield from (part for part in order.tensor_split(minibatches) if len(part))
 
     def _step(self, samples: Mapping[str, Tensor], minibatch: Part, entropy_weight: float, spent: dict[str, float]) -> Step:
-        """One step of the optimiser; the gradient is summed up over portions that fit the caches."""
+        """One step of the optimiser."""
+        metrics = self._differentiate(samples, minibatch, entropy_weight, spent)
+        started = perf_counter()
+        self._apply(metrics["gradient_norm"])
+        spent["step"] += perf_counter() - started
+        return metrics
+
+    def _differentiate(self, samples: Mapping[str, Tensor], minibatch: Part, entropy_weight: float, spent: dict[str, float]) -> Step:
+        """Computes the gradient, summed up over portions that fit the caches. Raises NumericsError where a number is not finite."""
         self.parameters.zero_gradient()
         size, parts = self._portions(samples, minibatch)
         losses: list[Loss] = []
@@ -237,23 +258,26 @@ class ActorCritic(ABC, Generic[SettingsOf]):
             spent["backward"] += perf_counter() - middle
 
         started = perf_counter()
-        gradient = self.parameters.gradient
         terms = torch.stack([torch.stack(list(loss.terms.values())) for loss in losses]).detach().sum(0)
         # The only wait for the device: everything that is asked of this step comes in one piece.
-        ends = torch.stack([torch.stack([loss.ratio_max for loss in losses]).max(), torch.linalg.vector_norm(gradient)])
+        ends = torch.stack([torch.stack([loss.ratio_max for loss in losses]).max(), torch.linalg.vector_norm(self.parameters.gradient)])
         numbers = torch.cat([terms, ends]).tolist()
         metrics = dict(zip([*losses[0].terms, "ratio_max", "gradient_norm"], numbers, strict=True))
         if not all(map(math.isfinite, numbers)):
             wrong = ", ".join(f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value))
             raise NumericsError(f"{wrong}; the parameters are those from before this step")
-        norm, limit = metrics["gradient_norm"], self.settings.max_gradient_norm
-        if limit is not None and norm > limit:
-            gradient.mul_(limit / norm)
-        self._optimizer.step()
         spent["step"] += perf_counter() - started
         return metrics
 
-    def _value_error(self) -> Callable[[Tensor, Tensor], Tensor]:
+    def _apply(self, norm: float) -> None:
+        """Steps by `parameters.gradient`, whose norm is given, clipped."""
+        limit = self.settings.max_gradient_norm
+        if limit is not None and norm > limit:
+            self.parameters.gradient.mul_(limit / norm)
+        self._optimizer.step()
+
+    def value_error(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """The loss of each value, of values and their targets."""
         return ops.squared_error if self.settings.value_loss == "squared" else ops.huber
 
     def _summary(self, steps: list[Step]) -> dict[str, float]:
@@ -269,7 +293,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
             "gradient_norm": sum(step["gradient_norm"] for step in steps) / len(steps),
         }
 
-    def _term_by_reward(self, term: str, x: Tensor) -> dict[str, Tensor]:
+    def term_by_reward(self, term: str, x: Tensor) -> dict[str, Tensor]:
         """`x` `[R]`, as terms of a `Loss`."""
         return {f"{term}.{name}": entry for name, entry in zip(self.role.rewards, x.detach().unbind(), strict=True)}
 
@@ -313,7 +337,7 @@ def means(steps: list[Step], prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): sum(step[name] for step in steps) / len(steps) for name in names}
 
 
-def _suspects(batch: Mapping[str, Tensor]) -> str:
+def suspects(batch: Mapping[str, Tensor]) -> str:
     """Which arrays of a batch are not finite."""
     counts = {name: int((~torch.isfinite(x)).sum()) for name, x in batch.items() if x.is_floating_point()}
     found = [f"{name} ({count} of {batch[name].numel()})" for name, count in counts.items() if count]

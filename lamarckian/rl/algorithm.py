@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
+import numpy as np
 from pydantic import BaseModel
 from torch import Tensor
 
@@ -42,3 +43,39 @@ class Algorithm(Protocol):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from `state`. Raises `CheckpointError` if it is another algorithm's or another network's."""
         ...
+
+
+class GradientAlgorithm(Algorithm, Protocol):
+    """An algorithm whose actors compute gradients, each on its own fragments with an object of its own; the learner applies them."""
+
+    from_gradients: ClassVar[Literal[True]]
+
+    def publication(self) -> np.ndarray:
+        """A version as actors get it, float32: the parameters, and behind them whatever else their gradients depend on."""
+        ...
+
+    def adopt(self, publication: np.ndarray) -> None:
+        """At an actor: takes the learner's publication. What it writes to is its own."""
+        ...
+
+    def gradient(self, batch: Mapping[str, Tensor], version: int) -> dict[str, float]:
+        """At an actor: puts the loss's gradient by the adopted `version` into `parameters.gradient`.
+
+        batch: a fragment, as of `Algorithm.update`. Returns the metrics; of these `samples` says how many steps were learned
+        from: with 0 there is no gradient. Raises NumericsError, by the name of what is not finite.
+        """
+        ...
+
+    def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
+        """At the learner: one step, as `Algorithm.update`, by what `lamarckian.data.fragment.gradient_layout` lists."""
+        ...
+
+
+def from_gradients(algorithm: object) -> bool:
+    """Whether an algorithm, or its class, is a `GradientAlgorithm`."""
+    return getattr(algorithm, "from_gradients", False)
+
+
+def publication(algorithm: Algorithm | GradientAlgorithm) -> np.ndarray:
+    """A version as actors get it, flat, float32; it may be a view, which changes with the parameters."""
+    return algorithm.publication() if from_gradients(algorithm) else algorithm.parameters.array()  # type: ignore[union-attr]

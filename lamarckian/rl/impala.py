@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -10,19 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from lamarckian import ops
-from lamarckian.nets import evaluate
 from lamarckian.nets.heads import Evaluation
-from lamarckian.rl.actor_critic import (
-    ActorCritic,
-    ActorCriticSettings,
-    Decay,
-    Loss,
-    Step,
-    behaviour_log_prob,
-    means,
-    rows_of,
-    under,
-)
+from lamarckian.rl import columns
+from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob
 
 
 class IMPALASettings(ActorCriticSettings):
@@ -39,9 +29,7 @@ class IMPALASettings(ActorCriticSettings):
     c_clip: float = Field(default=1.0, gt=0)
     advantage_rho_clip: float = Field(default=1.0, gt=0)
     trace_lambda: float = Field(default=1.0, ge=0, le=1)
-    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
-    rmsprop_decay: Decay = 0.99
-    rmsprop_epsilon: float = Field(default=1e-5, gt=0)
+    optimizer: Literal["adam", "rmsprop"] = "rmsprop"
 
 
 class IMPALA(ActorCritic[IMPALASettings]):
@@ -66,66 +54,25 @@ class IMPALA(ActorCritic[IMPALASettings]):
     """
 
     Settings = IMPALASettings
-    axis = 1
-
-    def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
-        settings = self.settings
-        if settings.optimizer == "adam":
-            return super()._make_optimizer()
-        optimizer = torch.optim.RMSprop(
-            [self.parameters.parameter], lr=settings.learning_rate, alpha=settings.rmsprop_decay, eps=settings.rmsprop_epsilon
-        )
-        state = {"step": torch.zeros(()), "square_avg": torch.zeros_like(self.parameters.gradient)}
-        return optimizer, self._attach("rmsprop", optimizer, state)
+    axis = columns.AXIS
 
     def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
         """The batch itself, `[T, B, …]`, with its mask; columns where there is something to learn."""
         mask, metrics = self._mask(batch, version)
-        names = ("reward", "bootstrap", "terminated", "truncated")
-        samples = {name: x for name, x in batch.items() if name in names or name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
-        samples |= self._remembered(batch, len(mask) + 1)
-        any_in_column = mask.any(0)
-        return samples | {"mask": mask}, None if bool(any_in_column.all()) else any_in_column.nonzero().squeeze(1), metrics
-
-    def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
-        return self._summary(one_pass()) if any_samples else {}
+        return *columns.samples(self, batch, mask), metrics
 
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         mask = chunk["mask"]
-        rows, weight = mask.numel(), mask.flatten() / size
-        outputs = self._unroll(chunk)
-        value_tT = outputs.value.unflatten(0, (len(mask) + 1, mask.shape[1]))
-        evaluations = evaluate(
-            self.role,
-            self.policy.heads,
-            {name: rows_of(parameters, slice(rows)) for name, parameters in outputs.heads.items()},
-            {name: x.flatten(0, 1) for name, x in under(chunk, "action.").items()},
-            {name: x[:-1].flatten(0, 1) for name, x in under(chunk, "legal.").items()},
-        )
-
+        weight = mask.flatten() / size
+        found = columns.evaluated(self, chunk)
         with torch.no_grad():
-            ratios, used = self._ratios(evaluations, chunk)
-            traces = [self._vtrace(ratio.view_as(mask), value_tT, chunk) for ratio in ratios]
+            ratios, used = self._ratios(found.evaluations, chunk)
+            traces = [self._vtrace(ratio.view_as(mask), found.value_tT, chunk) for ratio in ratios]
             advantages = [(trace.advantage_t @ self._reward_weights).flatten() for trace in traces]
             target = torch.stack([trace.target_t for trace in traces]).mean(0).flatten(0, 1)
-            terms = self._ratio_terms(ratios, weight, used)
-
-        value = value_tT[:-1].flatten(0, 1)
-        value_loss = weight @ self._value_error()(value, target)
-        loss = self.settings.value_weight * value_loss.sum()
-        for index, (name, (log_prob, entropies, active)) in enumerate(evaluations.items()):
-            policy_loss, entropy = -(weight @ (advantages[index % len(advantages)] * log_prob)), weight @ entropies
-            loss = loss + policy_loss - entropy_weight * entropy
-            terms[f"loss.policy.{name}"], terms[f"entropy.{name}"] = policy_loss.detach(), entropy.detach()
-            terms[f"active.{name}"] = weight.sum() if active is None else weight @ active.float()
-
-        with torch.no_grad():
-            error = target - value
-            moments = {"loss.value": value_loss, "return": weight @ target, "return_square": weight @ target.square()}
-            moments |= {"error": weight @ error, "error_square": weight @ error.square()}
-            for term, x in moments.items():
-                terms |= self._term_by_reward(term, x)
-        return Loss(loss, terms, (ratios * (weight > 0)).max())
+            ratio_terms = self._ratio_terms(ratios, weight, used)
+        loss, terms = columns.loss(self, found, weight, advantages, target, entropy_weight)
+        return Loss(loss, terms | ratio_terms, (ratios * (weight > 0)).max())
 
     def _ratios(self, evaluations: Mapping[str, Evaluation], chunk: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Ratios `[1, T·B]`, or `[heads, T·B]` where decoupled; and where they count, bool, the same."""
@@ -157,12 +104,7 @@ class IMPALA(ActorCritic[IMPALASettings]):
 
     def _summary(self, steps: list[Step]) -> dict[str, float]:
         of = {name: sum(step[name] for step in steps) for name in ("ratio", "rho_clipped", "c_clipped", "ratios")}
-        mean, square, error, error_square = (
-            list(means(steps, f"{x}.").values()) for x in ("return", "return_square", "error", "error_square")
-        )
-        variances = [b - a * a for a, b in zip(mean, square, strict=True)]
-        rests = [b - a * a for a, b in zip(error, error_square, strict=True)]
-        explained = [1 - rest / variance if variance > 0 else 0.0 for rest, variance in zip(rests, variances, strict=True)]
+        explained, mean = columns.explained(steps)
         return {
             **super()._summary(steps),
             "rho.mean": of["ratio"] / of["ratios"],

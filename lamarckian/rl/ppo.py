@@ -75,7 +75,7 @@ class PPO(ActorCritic[PPOSettings]):
         rows |= {"advantage": scalar, "target": target, "value": value}
         samples = {name: x[: len(value)] for name, x in rows.items()}
         if self.recurrent:
-            samples |= self._remembered(batch, len(value)) | {"mask": mask}
+            samples |= self.remembered(batch, len(value)) | {"mask": mask}
         else:
             samples = {name: x.flatten(0, 1) for name, x in samples.items()}
 
@@ -131,13 +131,13 @@ class PPO(ActorCritic[PPOSettings]):
                 terms[f"active.{name}"] = (ratio.new_tensor(len(ratio)) if active is None else active.sum()) / size
                 ratios.append(ratio.max())
 
-        error = self._value_error()
+        error = self.value_error()
         if settings.value_clip is None:
             value_losses = error(values, chunk["target"])
         else:
             value_losses = ops.clipped_value_loss(error, values, chunk["value"], chunk["target"], settings.value_clip)
         value_loss = value_losses.sum(0) / size
-        terms |= self._term_by_reward("loss.value", value_loss)
+        terms |= self.term_by_reward("loss.value", value_loss)
         return Loss(loss + settings.value_weight * value_loss.sum(), terms, torch.stack(ratios).max())
 
     def _answers(self, chunk: Mapping[str, Tensor]) -> tuple[Mapping[str, Parameters], Tensor, Mapping[str, Tensor]]:
@@ -146,7 +146,7 @@ class PPO(ActorCritic[PPOSettings]):
             with self.precision.autocast(self.device):
                 outputs = self.policy(self.precision.arrange(under(chunk, "inputs.")))
             return outputs.heads, outputs.value, chunk
-        outputs, rows = self._unroll(chunk), chunk["mask"].flatten().nonzero().squeeze(1)
+        outputs, rows = self.unroll(chunk), chunk["mask"].flatten().nonzero().squeeze(1)
         heads = {name: rows_of(parameters, rows) for name, parameters in outputs.heads.items()}
         kept = {name: x.flatten(0, 1)[rows] for name, x in chunk.items() if not name.startswith(("inputs.", "state."))}
         return heads, outputs.value[rows], kept

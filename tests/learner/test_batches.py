@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from lamarckian.data.fragment import layout
+from lamarckian.data.fragment import gradient_layout, layout
 from lamarckian.data.pool import LocalPool, MatchResult, Meta
-from lamarckian.learner.batches import Assembler, Prefetcher
+from lamarckian.learner.batches import Arrivals, Assembler, Prefetcher
 from lamarckian.mdp import ArraySpec, Discrete, Role, Vector
 from tests.commands import wait_for
 
@@ -108,3 +108,28 @@ def test_a_fault_of_the_thread_reaches_the_learner(pool, batches):
     pool.submit(slot, Meta(0, 0, 12, None))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         batches.get(5.0)
+
+
+def test_what_arrives_is_a_batch_whose_slot_the_learner_has_until_it_is_done():
+    shape = gradient_layout(LAYOUT, 7)
+    assert {name: view.shape for name, view in shape.empty().items()} == {
+        "gradient": (1, 7),
+        "version": (1,),
+        "samples": (1,),
+        "reward": (1, 4, 3, 1),
+    }
+    pool = LocalPool(shape, 2)
+    batches = Arrivals(pool)
+    assert batches.get(0.0) is None
+    for value in (1, 2):
+        slot, views = pool.claim(0.0)
+        views["gradient"][...] = value
+        pool.submit(slot, Meta(value, value, 11, [MatchResult("left", 0.5, None, 1, [0.0])], {"learning_s": 2.0}, {"kl": 0.25}))
+    for value in (1, 2):
+        batch = batches.get(0.0)
+        assert batch.tensors["gradient"].tolist() == [[value] * 7]
+        assert (batch.steps, batch.samples, batch.seconds, batch.metrics) == (12, 11, {"learning_s": 2.0}, {"kl": 0.25})
+        assert [result.score for result in batch.results] == [0.5]
+        assert batches.statistics().held == 1
+        batches.recycle(batch)
+    assert batches.statistics().free == 2

@@ -249,7 +249,10 @@ def test_schedules():
     assert [cosine.update(batch, 0, p)["learning_rate"] for p in (0.0, 0.5, 1.0)] == pytest.approx([0.1, 0.05, 0.0])
 
 
-@pytest.mark.parametrize("settings", [{"dual_clip": 3.0}, {"value_clip": 0.2}, {"value_loss": "huber"}, {"final_entropy_weight": 0.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"dual_clip": 3.0}, {"value_clip": 0.2}, {"value_loss": "huber"}, {"final_entropy_weight": 0.0}, {"optimizer": "rmsprop"}],
+)
 def test_every_option_makes_a_difference(settings):
     plain, other = learner(CHOOSE, epochs=1, minibatches=1), learner(CHOOSE, epochs=1, minibatches=1, **settings)
     batch = play(plain, torch.Generator().manual_seed(0))
