@@ -23,12 +23,13 @@ POLL_S = 0.005
 class Batch:
     """Fragments side by side along the batch axis.
 
-    arrays: as `Layout` says, for all columns. results, seconds: what the fragments' actors counted.
+    arrays: as `Layout` says, for all columns; those of `columnar` have no time axis. results, seconds: what the fragments' actors counted.
     samples: steps to learn from.
     """
 
     arrays: Mapping[str, np.ndarray]
     tensors: Mapping[str, torch.Tensor]
+    columnar: frozenset[str]
     results: list[MatchResult] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     samples: int = 0
@@ -37,7 +38,7 @@ class Batch:
         """Copies a fragment to the `index`-th place."""
         place = slice(index * columns, (index + 1) * columns)
         for name, array in filled.views.items():
-            if name.startswith("state."):
+            if name in self.columnar:
                 self.arrays[name][place] = array
             else:
                 self.arrays[name][:, place] = array
@@ -53,7 +54,8 @@ class Batch:
 def empty_batch(layout: Layout, fragments: int) -> Batch:
     """A batch for that many fragments, in memory that is used again and again."""
     arrays = Layout(layout.steps, layout.columns * fragments, layout.fields).empty()
-    return Batch(arrays, {name: torch.from_numpy(array) for name, array in arrays.items()})
+    columnar = frozenset(name for name, spec in layout.fields.items() if not spec.rows)
+    return Batch(arrays, {name: torch.from_numpy(array) for name, array in arrays.items()}, columnar)
 
 
 class Assembler:
