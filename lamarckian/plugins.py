@@ -59,7 +59,12 @@ KINDS = {
     "algorithm": Kind(
         "algorithm",
         "lamarckian.algorithms",
-        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA"},
+        {
+            "ppo": "lamarckian.rl.ppo:PPO",
+            "impala": "lamarckian.rl.impala:IMPALA",
+            "pg": "lamarckian.rl.pg:PG",
+            "imitation": "lamarckian.rl.imitation:Imitation",
+        },
         ("policy", "role", "device=", "dtype=", "seed="),
     ),
     "problem": Kind(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import numpy as np
 from pydantic import BaseModel
 from torch import Tensor
 
@@ -41,4 +42,22 @@ class Algorithm(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from `state`. Raises `CheckpointError` if it is another algorithm's or another network's."""
+        ...
+
+
+class Student(Algorithm, Protocol):
+    """An algorithm that learns from recorded matches instead of playing: it has a method `validate`.
+
+    Its settings have `data`, the folder of the matches, and `validation_share`, how much of them is for `validate` alone.
+    """
+
+    @property
+    def gamma(self) -> np.ndarray:
+        """Discounts of the returns that its batches are to have, `[R]`."""
+        ...
+
+    def validate(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+        """What it thinks of the validation matches, after an epoch, as metrics; among them `validation.loss.policy`, and
+        `validation.since_best`: epochs since that was lowest.
+        """
         ...
