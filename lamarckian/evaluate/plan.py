@@ -107,6 +107,16 @@ def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, chec
     return policy, saved
 
 
+def begin_from(folder: str, recipe: Recipe, policy: Any, role: Role) -> None:
+    """Gives `policy` the parameters of a run's best checkpoint. Raises CheckpointError where its network is another, or its game."""
+    there = open_training(folder).recipe().network.model_dump(mode="json")
+    here = recipe.network.model_dump(mode="json")
+    faults = [f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in {**there, **here} if there.get(key) != here.get(key)]
+    if faults:
+        raise CheckpointError(f"start: the run {folder} has another network: {'; '.join(faults)}; give this recipe the same `network`")
+    restore(policy, load_policy(folder, role)[1].policy, folder)
+
+
 def restore(policy: Any, arrays: Any, where: str) -> None:
     """Loads a checkpoint's parameters. Raises CheckpointError where they are another network's."""
     try:

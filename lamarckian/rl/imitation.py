@@ -152,7 +152,7 @@ class Imitation(ActorCritic[ImitationSettings]):
             terms[f"active.{name}"] = active.sum() / size
             if name in likelier:
                 for k in (1, self.settings.top_k):
-                    terms[f"missed.top{k}_error.{name}"] = (active & (likelier[name] >= k)).sum() / size
+                    terms[f"top{k}_error.{name}"] = (active & (likelier[name] >= k)).sum() / size
         return Loss(loss, terms, loss.new_zeros(()))
 
     def _summary(self, steps: list[Step]) -> dict[str, float]:
@@ -165,9 +165,8 @@ class Imitation(ActorCritic[ImitationSettings]):
         told = {"loss.policy": sum(x for name, x in mean.items() if name.startswith("loss.policy.")), "loss.value": sum(values.values())}
         if len(values) > 1:
             told |= values
-        for name, x in mean.items():
-            head = name.rpartition(".")[2]
-            if name.startswith(("entropy.", "missed.")):
-                active = mean[f"active.{head}"]
-                told[name.removeprefix("missed.")] = x / active if active else 0.0
+        errors = [f"top{k}_error" for k in (1, self.settings.top_k)]
+        for head in self.role.heads:
+            active = mean[f"active.{head}"] or 1.0
+            told |= {name: mean[name] / active for kind in ("entropy", *errors) if (name := f"{kind}.{head}") in mean}
         return told
