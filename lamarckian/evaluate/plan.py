@@ -21,7 +21,7 @@ from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_training
-from lamarckian.record.signature import check_signature
+from lamarckian.record.signature import check_signature, differences
 
 
 @dataclass
@@ -111,9 +111,9 @@ def begin_from(folder: str, recipe: Recipe, policy: Any, role: Role) -> None:
     """Gives `policy` the parameters of a run's best checkpoint. Raises CheckpointError where its network is another, or its game."""
     there = open_training(folder).recipe().network.model_dump(mode="json")
     here = recipe.network.model_dump(mode="json")
-    faults = [f"{key} is {there.get(key)!r} there, {here.get(key)!r} here" for key in {**there, **here} if there.get(key) != here.get(key)]
+    faults = differences(there, here, "there", "here")
     if faults:
-        raise CheckpointError(f"start: the run {folder} has another network: {'; '.join(faults)}; give this recipe the same `network`")
+        raise CheckpointError(f"start: the run {folder} has another network: {faults}; give this recipe the same `network`")
     restore(policy, load_policy(folder, role)[1].policy, folder)
 
 

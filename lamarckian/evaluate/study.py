@@ -104,7 +104,7 @@ class Fragments:
     """Matches in memory, cut into fragments of at most `steps` steps; each a dict of arrays `[T, …]`, views."""
 
     def __init__(self, recordings: Recordings, matches: set[int], gamma: np.ndarray, steps: int) -> None:
-        self._matches = []
+        self._matches: list[dict[str, np.ndarray]] = []
         self._cuts: list[tuple[int, int]] = []
         self._steps = steps
         for entry in recordings.recorded:
@@ -123,7 +123,7 @@ class Fragments:
 
 
 def split(recordings: Recordings, share: float, seed: int) -> tuple[set[int], set[int]]:
-    """The numbers of the matches for training and for validation, at least one each. Raises RunFolderError where there are fewer than two."""
+    """The numbers of the matches for training and for validation, at least one each. Raises RunFolderError where there are not two."""
     count = recordings.matches
     if count < 2:
         raise RunFolderError(f"{recordings.folder} has {count} matches; to learn from one and validate by another takes two: record more")

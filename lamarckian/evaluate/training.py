@@ -150,8 +150,10 @@ class Training:
                 line = self._line(learner.meter)
                 metrics.write(line)
                 self._progress.update(line)
-            if judged or (every.every_s and totals.seconds - saved_s >= every.every_s) or (
-                every.every_updates and totals.version % every.every_updates == 0
+            if (
+                judged
+                or (every.every_s and totals.seconds - saved_s >= every.every_s)
+                or (every.every_updates and totals.version % every.every_updates == 0)
             ):
                 saved_s = totals.seconds
                 self._save(fleet)

@@ -18,6 +18,7 @@ from safetensors.numpy import save as to_safetensors
 
 from lamarckian.errors import CheckpointError, RunFolderError
 from lamarckian.record.run import write, writing
+from lamarckian.record.signature import differences
 
 FORMAT = "lamarckian recordings"
 NUMBER = 1
@@ -129,10 +130,8 @@ def begin_recordings(folder: str | Path, game: Mapping[str, Any], signature: Map
             folder.mkdir(parents=True, exist_ok=True)
         return Recordings(folder, Header(dict(game), dict(signature), []))
     there = open_recordings(folder)
-    faults = [
-        f"{key} is {there.game.get(key)!r} there, {game.get(key)!r} now" for key in {**there.game, **game} if there.game.get(key) != game.get(key)
-    ]
+    faults = differences(there.game, game, "there", "now")
     if faults or there.signature != signature:
-        reason = "; ".join(faults) or "the roles see or do something else"
+        reason = faults or "the roles see or do something else"
         raise RunFolderError(f"{folder} holds matches of another game: {reason}; choose another folder with --out")
     return there

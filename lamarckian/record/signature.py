@@ -32,7 +32,9 @@ def check_signature(saved: Mapping[str, Any], role: Role, where: str, what: str 
         then, now = saved[group], current[group]
         faults += [f"{word} '{name}': the {what} has it, the game does not" for name in then if name not in now]
         faults += [f"{word} '{name}': the game has it, the {what} does not" for name in now if name not in then]
-        faults += [f"{word} '{name}': {_differences(then[name], now[name], what)}" for name in then if name in now and then[name] != now[name]]
+        faults += [
+            f"{word} '{name}': {_differences(then[name], now[name], what)}" for name in then if name in now and then[name] != now[name]
+        ]
         if not faults and list(then) != list(now):
             faults.append(f"{group}: the {what} has them in the order {', '.join(then)}, the game in the order {', '.join(now)}")
     if saved["rewards"] != current["rewards"]:
@@ -42,7 +44,12 @@ def check_signature(saved: Mapping[str, Any], role: Role, where: str, what: str 
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], what: str) -> str:
-    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-    if "kind" in keys:
+    if then["kind"] != now["kind"]:
         return f"the {what} has {then['kind']}, the game has {now['kind']}"
-    return ", ".join(f"{key} is {then.get(key)} in the {what}, {now.get(key)} in the game" for key in keys)
+    return differences(then, now, f"in the {what}", "in the game")
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any], there: str, here: str) -> str:
+    """Which entries differ, in words; empty where none does. there, here: where `then` and `now` are, say "in the checkpoint"."""
+    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    return ", ".join(f"{key} is {then.get(key)} {there}, {now.get(key)} {here}" for key in keys)

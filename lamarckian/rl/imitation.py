@@ -126,7 +126,9 @@ class Imitation(ActorCritic[ImitationSettings]):
     def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
         """The samples `[T·B, …]`."""
         mask = batch["learn"].flatten()
-        samples = {name: x.flatten(0, 1) for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action."))}
+        samples = {
+            name: x.flatten(0, 1) for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action."))
+        }
         return samples, None if bool(mask.all()) else mask.nonzero().squeeze(1), {"samples": int(mask.sum())}
 
     def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:

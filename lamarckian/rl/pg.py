@@ -102,7 +102,9 @@ class PG(ActorCritic[PGSettings]):
         mask, metrics = self._mask(batch, version)
         metrics["samples.unseen"] = float((batch["uses"] == 0).float().mean())
         metrics |= self._by_reward("return.mean", batch["return"].mean(0).tolist())
-        samples = {name: x for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
+        samples = {
+            name: x for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action.", "log_prob."))
+        }
         return samples, None if bool(mask.all()) else mask.nonzero().squeeze(1), metrics
 
     def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:

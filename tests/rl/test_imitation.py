@@ -176,7 +176,9 @@ def test_a_number_that_is_not_finite_is_named():
         imitation.validate([batch])
 
 
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"patience": 0}, {"learning_rate_cut": 1.0}, {"validation_share": 0.0}, {"max_staleness": 3}])
+@pytest.mark.parametrize(
+    "settings", [{"top_k": 1}, {"patience": 0}, {"learning_rate_cut": 1.0}, {"validation_share": 0.0}, {"max_staleness": 3}]
+)
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValidationError):
         Imitation.Settings(data="recordings", **settings)
