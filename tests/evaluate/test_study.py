@@ -137,7 +137,7 @@ def test_another_training_goes_on_from_its_best(name, data, tmp_path):
     if name == "pong/imitation":
         more.append(f"algorithm.data={data.folder}")
     learn(tmp_path / "second", load(name, [*STUDY, "network.activation=relu", *more]))
-    policy, best = load_policy(str(tmp_path / "first"), load_role())
+    _, best = load_policy(str(tmp_path / "first"), load_role())
     for parameter, x in saved(tmp_path / "second").policy.items():
         np.testing.assert_array_equal(x, best.policy[parameter])
     assert saved(tmp_path / "second").version == 1
