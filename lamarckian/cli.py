@@ -208,7 +208,7 @@ def record(
     scores = [entry.score for entry in recordings.recorded]
     _print_table(
         [
-            ("matches", f"{recordings.matches:,}"),
+            ("matches", f"{len(recordings.matches):,}"),
             ("steps", f"{sum(entry.steps for entry in recordings.recorded):,}"),
             ("score", f"{sum(scores) / len(scores):.4g}"),
             ("folder", str(out)),

@@ -12,7 +12,7 @@ from lamarckian import plugins, seeding
 from lamarckian.errors import MisuseError
 from lamarckian.evaluate.bout import TrainedAgent, bout
 from lamarckian.evaluate.plan import trained
-from lamarckian.mdp import Action, Agent, BotAgent, Observation, Role, Step
+from lamarckian.mdp import Action, Agent, ArraySpec, BotAgent, Observation, Role, Step
 from lamarckian.mdp.wrappers import frame_skip, zero_sum
 from lamarckian.plugins import unknown
 from lamarckian.recipe import Player, Recipe, build_bot
@@ -47,10 +47,10 @@ class Scribe:
         """The match so far, as `lamarckian.record.recordings` says."""
         seen, role = self._observations, self._role
         return {
-            **{f"inputs.{name}": np.array([o.inputs[name] for o in seen], spec.dtype) for name, spec in role.arrays().items()},
-            **{f"legal.{name}": np.array([o.legal[name] for o in seen], spec.dtype) for name, spec in role.masks().items()},
-            **{f"action.{name}": np.array([a[name] for a in self._actions], head.action.dtype) for name, head in role.heads.items()},
-            "reward": np.array([step.reward for step in self._steps], np.float32),
+            **{f"inputs.{name}": _stacked([o.inputs[name] for o in seen], spec) for name, spec in role.arrays().items()},
+            **{f"legal.{name}": _stacked([o.legal[name] for o in seen], spec) for name, spec in role.masks().items()},
+            **{f"action.{name}": _stacked([a[name] for a in self._actions], head.action) for name, head in role.heads.items()},
+            "reward": _stacked([step.reward for step in self._steps], ArraySpec((len(role.rewards),), np.dtype(np.float32))),
             "terminated": np.array([step.terminated for step in self._steps], np.bool_),
             "truncated": np.array([step.truncated for step in self._steps], np.bool_),
             "learn": np.array([observation.learn for observation in seen], np.bool_),
@@ -80,7 +80,7 @@ def record(recipe: Recipe, agents: Mapping[str, str], roles: Sequence[str], matc
     played = {**recipe.game.model_dump(mode="json"), "frame_skip": recipe.actor.frame_skip, "zero_sum": recipe.rewards.zero_sum}
     recordings = begin_recordings(folder, played, signature(game.roles[roles[0]]))
     scribes = {role: Scribe(seats[role], game.roles[role]) for role in roles}
-    first = recordings.matches
+    first = max(recordings.matches, default=-1) + 1
     for number in range(first, first + matches):
         start = seeding.derive(seed, "record", number)
         results = bout(mdp, {**seats, **scribes}, start, scribes)
@@ -100,6 +100,10 @@ def record(recipe: Recipe, agents: Mapping[str, str], roles: Sequence[str], matc
         ]
         recordings.add(parts, entries)
     return recordings
+
+
+def _stacked(rows: Sequence[Any], spec: ArraySpec) -> np.ndarray:
+    return np.array(rows, spec.dtype).reshape(len(rows), *spec.shape)
 
 
 def _agent(recipe: Recipe, mdp: Any, role: str, name: str | None) -> Agent:

@@ -13,7 +13,7 @@ from lamarckian import seeding
 from lamarckian.data.episodes import discounted
 from lamarckian.data.fragment import Field, Layout
 from lamarckian.data.pool import PoolStatistics
-from lamarckian.errors import RunFolderError
+from lamarckian.errors import CheckpointError, RunFolderError
 from lamarckian.evaluate.plan import Plan
 from lamarckian.learner.batches import Batch, empty_batch
 from lamarckian.record.recordings import Recordings, open_recordings
@@ -43,15 +43,14 @@ class Study:
         self._seed = plan.recipe.seed
         self._steps = plan.layout.steps
         kept = {name: field for name, field in plan.layout.fields.items() if name in ("reward", "learn") or name.startswith(COPIED)}
-        kept["return"] = Field(self._steps, (len(plan.role.rewards),), np.dtype(np.float32))
-        fields = {name: replace(field, rows=self._steps) for name, field in kept.items()}
+        fields = {name: replace(field, rows=self._steps) for name, field in (kept | {"return": kept["reward"]}).items()}
         self._columns = plan.recipe.learner.batch // self._steps
         self._batch = empty_batch(Layout(self._steps, self._columns, fields), 1)
         for array in self._batch.arrays.values():
             array.fill(0)
         training, validation = split(recordings, settings.validation_share, self._seed)
-        self._training = Fragments(recordings, training, student.gamma, self._steps)
-        self._validation = Fragments(recordings, validation, student.gamma, self._steps)
+        self._training = Fragments(recordings, training, kept, student.gamma, self._steps)
+        self._validation = Fragments(recordings, validation, kept, student.gamma, self._steps)
         self._epoch, self._position = (state["epoch"], state["position"]) if state else (0, 0)
 
     def get(self) -> Batch:
@@ -103,13 +102,14 @@ class Study:
 class Fragments:
     """Matches in memory, cut into fragments of at most `steps` steps; each a dict of arrays `[T, …]`, views."""
 
-    def __init__(self, recordings: Recordings, matches: set[int], gamma: np.ndarray, steps: int) -> None:
+    def __init__(self, recordings: Recordings, matches: set[int], fields: Mapping[str, Field], gamma: np.ndarray, steps: int) -> None:
         self._matches: list[dict[str, np.ndarray]] = []
         self._cuts: list[tuple[int, int]] = []
         self._steps = steps
         for entry in recordings.recorded:
             if entry.match in matches:
                 arrays = recordings.read(entry)
+                _check(arrays, fields, f"{recordings.folder / entry.file}")
                 arrays["return"] = discounted(arrays["reward"], np.zeros(len(gamma)), gamma)
                 self._cuts += [(len(self._matches), start) for start in range(0, entry.steps, steps)]
                 self._matches.append(arrays)
@@ -122,11 +122,21 @@ class Fragments:
         return {name: array[start : start + self._steps] for name, array in self._matches[match].items()}
 
 
+def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field], where: str) -> None:
+    """Raises CheckpointError where a file has not what fragments of the role have."""
+    for name, field in fields.items():
+        wanted = f"{field.dtype} [L, {', '.join(map(str, field.shape))}]"
+        if name not in arrays:
+            raise CheckpointError(f"{where} lacks the array '{name}', {wanted}")
+        if arrays[name].shape[1:] != field.shape or arrays[name].dtype != field.dtype:
+            raise CheckpointError(f"{where}: '{name}' must be {wanted}, not {arrays[name].dtype} {list(arrays[name].shape)}")
+
+
 def split(recordings: Recordings, share: float, seed: int) -> tuple[set[int], set[int]]:
     """The numbers of the matches for training and for validation, at least one each. Raises RunFolderError where there are not two."""
-    count = recordings.matches
+    count = len(recordings.matches)
     if count < 2:
         raise RunFolderError(f"{recordings.folder} has {count} matches; to learn from one and validate by another takes two: record more")
-    order = seeding.generator(seed, "validation").permutation(count).tolist()
+    order = seeding.generator(seed, "validation").permutation(recordings.matches).tolist()
     size = min(max(1, round(share * count)), count - 1)
     return set(order[size:]), set(order[:size])

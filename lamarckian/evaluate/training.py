@@ -116,9 +116,9 @@ class Training:
             if self._changes.due:
                 self._progress.note(f"from here on {_listed(self._changes.weights)}")
             fleet = self._fleet()
+            stack.callback(fleet.close)
             players = "learns from recorded matches" if self._studies else f"{self._plan.actors} actors"
             self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {players}")
-            stack.callback(fleet.close)
             stack.enter_context(interrupts(self._interrupt))
             self._loop(fleet, metrics)
             self._changes.keep(self._totals.steps, self._totals.version)

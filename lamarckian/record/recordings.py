@@ -66,13 +66,13 @@ class Recordings:
 
     @property
     def recorded(self) -> list[Recorded]:
-        """In the order of their match numbers."""
+        """In the order in which they were added."""
         return self._header.recorded
 
     @property
-    def matches(self) -> int:
-        """How many matches there are; the number of the next."""
-        return len({entry.match for entry in self.recorded})
+    def matches(self) -> list[int]:
+        """The numbers of the matches, ascending."""
+        return sorted({entry.match for entry in self.recorded})
 
     def add(self, parts: Mapping[str, Mapping[str, np.ndarray]], entries: list[Recorded]) -> None:
         """Adds a match: the arrays of each role's file, and what `dataset.json` is to say of each.

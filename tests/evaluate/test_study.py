@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save as to_safetensors
 
 from lamarckian.data.episodes import discounted
 from lamarckian.errors import CheckpointError, RunFolderError
@@ -166,6 +167,15 @@ def test_data_that_does_not_fit_is_refused(data, tmp_path):
         learn(tmp_path / "image", recipe(data, "game.observation=image", "network.convolutions=nature"))
     with pytest.raises(RunFolderError, match="is not there; `lamarckian record`"):
         learn(tmp_path / "none", recipe(data, f"algorithm.data={tmp_path / 'nowhere'}"))
+    header = (data.folder / "dataset.json").read_text()
+    for name, array, says in (("lacks", {}, "lacks the array 'inputs.vector', float32"), ("wide", {"inputs.vector": 3}, "must be float32")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dataset.json").write_text(header)
+        for entry in data.recorded:
+            arrays = {key: np.zeros((entry.steps, width), np.float32) for key, width in array.items()}
+            (tmp_path / name / entry.file).write_bytes(to_safetensors(arrays))
+        with pytest.raises(CheckpointError, match=says):
+            learn(tmp_path / f"run-{name}", recipe(data, f"algorithm.data={tmp_path / name}"))
     one = record(load("pong/ppo", QUICK), {"left": "stay"}, [], 1, tmp_path / "one", 0)
     with pytest.raises(RunFolderError, match="has 1 matches"):
         learn(tmp_path / "single", recipe(one))
