@@ -22,7 +22,14 @@ from lamarckian.record.run import resume as reopen
 from tests.evaluate.test_training import assert_same, saved
 
 QUICK = ["game.rounds=2", "game.rally_ticks=100", "network.hidden=[16]", "learner.threads=1"]
-STUDY = [*QUICK, "actor.matches=4", "actor.fragment=16", "learner.batch=256", "algorithm.minibatches=4"]
+STUDY = [
+    *QUICK,
+    "actor.matches=4",
+    "actor.fragment=16",
+    "learner.batch=256",
+    "algorithm.minibatches=4",
+    "algorithm.learning_rate_schedule=constant",
+]
 
 
 @pytest.fixture(scope="module")
