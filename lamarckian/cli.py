@@ -172,7 +172,7 @@ def tournament(
     from lamarckian.record.run import default_folder
     from lamarckian.record.standings import table, write_standings
 
-    standings = play(runs, [name.strip() for name in bots.split(",") if name.strip()], matches, seed, checkpoints)
+    standings = play(runs, _listed(bots), matches, seed, checkpoints)
     folder = out or default_folder("tournament")
     paths = write_standings(folder, standings)
     if as_json:
@@ -180,6 +180,40 @@ def tournament(
         return
     print(table(standings))
     print(f"\nwritten to {folder}: {', '.join(path.name for path in paths)}")
+
+
+@app.command()
+def record(
+    recipe: RecipeName,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the matches go; a folder with matches of this game gets more.")],
+    overrides: Overrides = None,
+    agents: Annotated[
+        str, typer.Option(metavar="ROLE=AGENT,...", help="Who plays: bots of the game, folders of runs, or module:Class.")
+    ] = "",
+    roles: Annotated[str, typer.Option(metavar="ROLE,...", help="Whose actions are kept. Default: the roles that learn.")] = "",
+    matches: Annotated[int, typer.Option(min=1, help="Matches to play.")] = 20,
+    seed: Seed = 0,
+) -> None:
+    """Plays matches among bots and trained agents, and keeps what they did, to learn from."""
+    from lamarckian.recipe import load
+
+    resolved = load(recipe, overrides or ())
+    pairs = [item.partition("=") for item in _listed(agents)]
+    for role, equals, agent in pairs:
+        if not (role and equals and agent):
+            raise MisuseError(f"--agents: given {agents!r}; it reads ROLE=AGENT,..., such as left=tracker,right=runs/pong")
+    from lamarckian.evaluate.recording import record as play
+
+    recordings = play(resolved, {role: agent for role, _, agent in pairs}, _listed(roles), matches, out, seed)
+    scores = [entry.score for entry in recordings.recorded]
+    _print_table(
+        [
+            ("matches", f"{len(recordings.matches):,}"),
+            ("steps", f"{sum(entry.steps for entry in recordings.recorded):,}"),
+            ("score", f"{sum(scores) / len(scores):.4g}"),
+            ("folder", str(out)),
+        ]
+    )
 
 
 @app.command("set")
@@ -320,6 +354,10 @@ def _drawn(pictures: Mapping[str, Callable[[], Path | None]], quiet: bool) -> di
             if path is not None:
                 made[name] = path
     return made
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _changes(overrides: list[str] | None, seed: int | None) -> list[str]:

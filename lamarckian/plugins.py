@@ -59,7 +59,13 @@ KINDS = {
     "algorithm": Kind(
         "algorithm",
         "lamarckian.algorithms",
-        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA", "a3c": "lamarckian.rl.a3c:A3C"},
+        {
+            "ppo": "lamarckian.rl.ppo:PPO",
+            "impala": "lamarckian.rl.impala:IMPALA",
+            "a3c": "lamarckian.rl.a3c:A3C",
+            "pg": "lamarckian.rl.pg:PG",
+            "imitation": "lamarckian.rl.imitation:Imitation",
+        },
         ("policy", "role", "device=", "dtype=", "seed="),
     ),
     "problem": Kind(

@@ -168,7 +168,10 @@ def test_all_faults_are_told_at_once():
             {"game__name": "pnog"},
             "game.name: given 'pnog'; nearest: pong; known games: pong, gymnasium, atari, pettingzoo, or module:Class",
         ),
-        ({"algorithm__name": "pp0"}, "algorithm.name: given 'pp0'; nearest: ppo; known algorithms: ppo, impala, a3c, or module:Class"),
+        (
+            {"algorithm__name": "pp0"},
+            "algorithm.name: given 'pp0'; nearest: ppo; known algorithms: ppo, impala, a3c, pg, imitation, or module:Class",
+        ),
         ({"network__name": "mlp"}, "network.name: given 'mlp'; known networks: policy, or module:Class"),
         ({"game__name": "tyos:Duel"}, "game.name: there is no module 'tyos' to import 'tyos:Duel' from"),
         ({"game__name": "toys:Dual"}, "game.name: given 'Dual'; nearest: Duel; known classes in toys: "),

@@ -24,6 +24,9 @@ from lamarckian.mdp.spaces import ArraySpec
 from lamarckian.mdp.wrappers import frame_skip, zero_sum
 from lamarckian.transport.versions import VersionBoard
 
+LANE_BITS = (1 << 20) - 1
+"""The bits of a lane's name that tell it from others of its actor; those above are the actor's seed, which no other has."""
+
 
 class Description(msgspec.Struct):
     """All that an actor needs to know. Plain data, so that it travels to any machine.
@@ -124,7 +127,7 @@ def build_actor(
     shape = fragment_layout(description, mdp)
     tally = Tally(learners(description), description.matches, len(role.rewards))
     filler = SlotFiller(shape, sink, tally)
-    recorder = Recorder(shape, filler)
+    recorder = Recorder(shape, filler, (seed & ~LANE_BITS) + np.arange(shape.columns))
     rollout, policies = build_rollout(description, mdp, policy, recorder, tally, seed, taped)
     return Actor(rollout, recorder, filler, policies)
 

@@ -20,10 +20,12 @@ class Recorder:
 
     A lane is one learning seat of one of the actor's matches. A column is complete when the decision after its last
     step is known, since that decision's value is what the last step leads to; the same decision opens the next column.
+    names: int `[L]`, of the lanes, as their columns will tell.
     """
 
-    def __init__(self, layout: Layout, emit: Emit) -> None:
+    def __init__(self, layout: Layout, emit: Emit, names: np.ndarray) -> None:
         self.stage = layout.empty()
+        self.stage["lane"][:] = names
         self.cursor = np.zeros(layout.columns, np.int64)
         self._steps = layout.steps
         self._emit = emit

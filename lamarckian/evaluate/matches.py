@@ -156,7 +156,8 @@ def _rollout(description: Description, mdp: Any, seed: int, greedy: bool) -> tup
     role = mdp.roles[roles[0]]
     policy = ActingPolicy(description.model, role, seeding.generator(seed, "policy"), greedy)
     tally = FirstOfEach(roles, description.matches, len(role.rewards))
-    recorder = Recorder(fragment_layout(description, mdp), lambda stage, lanes: None)
+    shape = fragment_layout(description, mdp)
+    recorder = Recorder(shape, lambda stage, lanes: None, np.arange(shape.columns))
     rollout, _ = build_rollout(description, mdp, policy, recorder, tally, seed, greedy=greedy)
     return rollout, tally
 

@@ -22,7 +22,7 @@ from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.record import checkpoint
 from lamarckian.record.run import open_training
-from lamarckian.record.signature import check_signature
+from lamarckian.record.signature import check_signature, differences
 from lamarckian.rl.algorithm import from_gradients
 
 
@@ -122,6 +122,16 @@ def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, chec
     policy = build_policy(run.recipe(), role)
     restore(policy, saved.policy, folder)
     return policy, saved
+
+
+def begin_from(folder: str, recipe: Recipe, policy: Any, role: Role) -> None:
+    """Gives `policy` the parameters of a run's best checkpoint. Raises CheckpointError where its network is another, or its game."""
+    there = open_training(folder).recipe().network.model_dump(mode="json")
+    here = recipe.network.model_dump(mode="json")
+    faults = differences(there, here, "there", "here")
+    if faults:
+        raise CheckpointError(f"start: the run {folder} has another network: {faults}; give this recipe the same `network`")
+    restore(policy, load_policy(folder, role)[1].policy, folder)
 
 
 def restore(policy: Any, arrays: Any, where: str) -> None:

@@ -14,11 +14,12 @@ import yaml
 
 from lamarckian import plugins, seeding
 from lamarckian.actor.inference import Model
-from lamarckian.errors import ContractError, GameError, MisuseError
+from lamarckian.errors import GameError, MisuseError
+from lamarckian.evaluate.bout import bout
 from lamarckian.evaluate.matches import LANES, play, wave_seed
 from lamarckian.evaluate.plan import export, load_policy
 from lamarckian.evaluate.rating import elo, log_odds, nash, tally
-from lamarckian.mdp import BotAgent, Loop, Result, spar
+from lamarckian.mdp import BotAgent, Result
 from lamarckian.mdp.wrappers import frame_skip
 from lamarckian.plugins import unknown
 from lamarckian.recipe import Player, Recipe, resolve
@@ -124,21 +125,8 @@ def _spar(recipe: Recipe, game: Any, bots: Mapping[str, Player], matches: int, s
     results = []
     for number in range(matches):
         start = seeding.match_seed(wave_seed(seed, number // LANES), number % LANES, 0)
-        match, loop, ended = mdp.start(start), Loop(), list[Result]()
-        for role, player in bots.items():
-            agent = BotAgent(build_bot(mdp, role, player))
-            agent.start(seeding.agent_seed(start, role))
-            loop.spawn(spar(match.controllers[role], agent), ended.append)
-        loop.spawn(match.run())
-        try:
-            while loop.turn() and len(ended) < len(bots):
-                pass
-            if len(ended) < len(bots):
-                raise ContractError("a match stands still: its clock and its controllers all wait for something that nobody gives")
-            results.append(match.controllers[next(iter(bots))].result())
-        finally:
-            loop.close()
-            match.close()
+        agents = {role: BotAgent(build_bot(mdp, role, player)) for role, player in bots.items()}
+        results.append(bout(mdp, agents, start)[next(iter(bots))])
     return results
 
 

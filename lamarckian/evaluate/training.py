@@ -19,7 +19,8 @@ from lamarckian.evaluate.changes import Changes
 from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.paid import Paid
-from lamarckian.evaluate.plan import plan, restore
+from lamarckian.evaluate.plan import begin_from, plan, restore
+from lamarckian.evaluate.study import Study
 from lamarckian.learner.learner import Learner, Meter
 from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
@@ -32,7 +33,7 @@ from lamarckian.rl.algorithm import publication
 
 KEPT_OUTCOMES = 10_000
 
-SavedFleet: TypeAlias = SerialFleet | ParallelFleet
+AnyFleet: TypeAlias = SerialFleet | ParallelFleet | Study
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Summary:
 class Totals:
     """What has been counted since the run began; all of it is in a checkpoint.
 
-    outcomes: (score, return) of matches, the newest last.
+    outcomes: (score, return) of matches, the newest last; where nobody plays, of judgements by recorded matches, whose return is 0.
     """
 
     steps: int = 0
@@ -98,10 +99,13 @@ class Training:
             device=self._plan.device, dtype=recipe.learner.dtype, seed=recipe.seed,
         )  # fmt: skip
         self._totals = Totals()
+        self._studies = hasattr(self._algorithm, "validate")
         self._saved = checkpoint.load(run) if resume else None
         self._state: Any = None
         if self._saved is not None:
             self._restore(self._saved)
+        elif recipe.start is not None:
+            begin_from(recipe.start, recipe, self._plan.policy, self._plan.role)
         self._changes = Changes(run, recipe, self._totals.steps, taken)
         self._weigh()
         self._stopped = False
@@ -110,20 +114,21 @@ class Training:
         """Trains; see `train`."""
         with ExitStack() as stack:
             metrics = stack.enter_context(Metrics(self._run, self._saved.steps if self._saved else None))
-            self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {self._plan.actors} actors")
             if self._changes.due:
                 self._progress.note(f"from here on {_listed(self._changes.weights)}")
             fleet = self._fleet()
             stack.callback(fleet.close)
+            players = "learns from recorded matches" if self._studies else f"{self._plan.actors} actors"
+            self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {players}")
             stack.enter_context(interrupts(self._interrupt))
             self._loop(fleet, metrics)
             self._changes.keep(self._totals.steps, self._totals.version)
             folder = self._save(fleet)
         totals = self._totals
-        score, _ = totals.mean(self._recipe.record.score_window)
+        score, _ = totals.mean(self._window)
         return Summary(self._stopped, totals.steps, totals.version, score, totals.seconds / 60, folder)
 
-    def _loop(self, fleet: SavedFleet, metrics: Metrics) -> None:
+    def _loop(self, fleet: AnyFleet, metrics: Metrics) -> None:
         totals, paid = self._totals, Paid(self._recipe.learners, lambda: self._changes.weights)
         learner = Learner(self._algorithm, fleet, totals.version, paid)
         every = self._recipe.checkpoint
@@ -141,16 +146,28 @@ class Training:
             self._run.keep_resume()
             self._changes.keep(totals.steps, totals.version)
             totals.add(learner.version, *learned)
+            judged = self._judge(fleet, learner.meter)
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
                 line = self._line(learner.meter)
                 metrics.write(line)
                 self._progress.update(line)
-            if (every.every_s and totals.seconds - saved_s >= every.every_s) or (
-                every.every_updates and totals.version % every.every_updates == 0
+            if (
+                judged
+                or (every.every_s and totals.seconds - saved_s >= every.every_s)
+                or (every.every_updates and totals.version % every.every_updates == 0)
             ):
                 saved_s = totals.seconds
                 self._save(fleet)
+
+    def _judge(self, fleet: AnyFleet, meter: Meter) -> bool:
+        """Whether the present version was judged by recorded matches, and no version before was better."""
+        found = fleet.judge() if isinstance(fleet, Study) else None
+        if found is None:
+            return False
+        meter.add(0, [], {}, found)
+        self._totals.outcomes.append((-found["validation.loss.policy"], 0.0))
+        return not found["validation.since_best"]
 
     def _kept(self) -> str:
         saved = checkpoint.saved(self._run)
@@ -158,14 +175,12 @@ class Training:
 
     def _line(self, meter: Meter) -> dict[str, Any]:
         totals = self._totals
-        score, total = totals.mean(self._recipe.record.score_window)
+        score, total = totals.mean(self._window)
         return {
             "steps": totals.steps,
             "updates": totals.version,
             "minutes": totals.seconds / 60,
-            "matches": totals.matches,
-            "score": score,
-            "return": total,
+            **({"score": score} if self._studies else {"matches": totals.matches, "score": score, "return": total}),
             **meter.take(),
             **({f"weight/{name}": weight for name, weight in self._changes.weights.items()} if self._weighed() else {}),
         }
@@ -189,7 +204,7 @@ class Training:
         limits = [(totals.steps, stop.steps), (totals.version, stop.updates), (totals.seconds / 60, stop.minutes)]
         if any(limit is not None and value >= limit for value, limit in limits):
             return True
-        score, _ = totals.mean(stop.score_matches, whole=True)
+        score, _ = totals.mean(1 if self._studies else stop.score_matches, whole=True)
         return stop.score is not None and score is not None and score >= stop.score
 
     def _share(self) -> float:
@@ -198,16 +213,23 @@ class Training:
         share = fraction(self._recipe.stop, values)
         return share if share is not None else fraction(self._recipe.stop, {"minutes": self._totals.seconds / 60}) or 0.0
 
-    def _fleet(self) -> SavedFleet:
+    @property
+    def _window(self) -> int:
+        """How many outcomes make a score: of matches many, of judgements the last."""
+        return 1 if self._studies else self._recipe.record.score_window
+
+    def _fleet(self) -> AnyFleet:
+        if self._studies:
+            return Study(self._plan, self._algorithm, self._state)
         version, shown = self._totals.version, publication(self._algorithm)
         if self._recipe.mode == "serial":
             return SerialFleet(self._plan, version, shown, self._state)
         return ParallelFleet(self._plan, version, shown, self._progress.note)
 
-    def _save(self, fleet: SavedFleet) -> Path:
+    def _save(self, fleet: AnyFleet) -> Path:
         totals = self._totals
         arrays, state = checkpoint.pack(fleet.save())
-        score, _ = totals.mean(self._recipe.record.score_window, whole=True)
+        score = fleet.score if isinstance(fleet, Study) else totals.mean(self._window, whole=True)[0]
         return checkpoint.save(
             self._run,
             checkpoint.Checkpoint(
@@ -239,7 +261,9 @@ class Training:
         totals.seconds, totals.matches = saved.state["seconds"], saved.state["matches"]
         totals.outcomes.extend((score, total) for score, total in saved.state["outcomes"])
         state = checkpoint.unpack(saved.arrays, saved.state["fleet"])
-        if self._recipe.mode == "serial" and state is not None:
+        if self._studies:
+            self._state = state
+        elif self._recipe.mode == "serial" and state is not None:
             if saved.state["acting"] != self._acting():
                 raise CheckpointError(
                     f"{where} holds matches in their middle, played with {saved.state['acting']}; with {self._acting()} they cannot go on. "

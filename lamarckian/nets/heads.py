@@ -89,6 +89,11 @@ class CategoricalHead(nn.Module):
         # An illegal action's log_p is finite (-1e30), so that 0 · log_p is 0 and not NaN.
         return chosen, -(log_p.exp() * log_p).sum(-1)
 
+    def rank(self, parameters: Categorical, action: Tensor, legal: Tensor | None = None) -> Tensor:
+        """How many actions are likelier than `action`, int64 `[B]`."""
+        log_p = self._log_p(parameters, legal)
+        return (log_p > log_p.gather(-1, action.long().unsqueeze(-1))).sum(-1)
+
     def sample(self, parameters: Categorical, legal: Tensor | None = None, generator: torch.Generator | None = None) -> Tensor:
         return torch.multinomial(self._log_p(parameters, legal).exp(), 1, generator=generator).squeeze(-1)
 
@@ -218,6 +223,31 @@ def evaluate(
             log_prob, entropy = torch.where(matters, log_prob, 0.0), torch.where(matters, entropy, 0.0)
         evaluations[name] = Evaluation(log_prob, entropy, matters)
     return evaluations
+
+
+def valid_counts(role: Role, actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """How many actions each discrete head had to choose among, int64 `[B]`."""
+    counts = {}
+    for name, head in role.heads.items():
+        if isinstance(head, Discrete):
+            mask = _mask(role, name, actions, legal)
+            counts[name] = torch.full_like(actions[name], head.n, dtype=torch.int64) if mask is None else mask.sum(-1)
+    return counts
+
+
+def ranks(
+    role: Role,
+    heads: Mapping[str, Distribution],
+    parameters: Mapping[str, Parameters],
+    actions: Mapping[str, Tensor],
+    legal: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """How many legal actions each discrete head thinks likelier than the one that was taken, int64 `[B]`."""
+    found = {}
+    for name, head in heads.items():
+        if isinstance(head, CategoricalHead):
+            found[name] = head.rank(parameters[name], actions[name], _mask(role, name, actions, legal))  # type: ignore[arg-type]
+    return found
 
 
 def sample(

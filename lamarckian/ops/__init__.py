@@ -1,12 +1,14 @@
 """The mathematics of reinforcement learning: pure functions, each with its source."""
 
 from lamarckian.ops.losses import (
+    choice_weight,
     clipped_surrogate,
     clipped_value_loss,
     dual_clipped_surrogate,
     huber,
     kl_divergence,
     normalise,
+    policy_gradient,
     ratio,
     squared_error,
 )
@@ -16,6 +18,7 @@ from lamarckian.ops.vtrace import VTrace, vtrace
 __all__ = [
     "VTrace",
     "advantages",
+    "choice_weight",
     "clipped_surrogate",
     "clipped_value_loss",
     "discounted_returns",
@@ -23,6 +26,7 @@ __all__ = [
     "huber",
     "kl_divergence",
     "normalise",
+    "policy_gradient",
     "ratio",
     "squared_error",
     "vtrace",

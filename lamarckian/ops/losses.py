@@ -30,6 +30,22 @@ def dual_clipped_surrogate(ratio_i: Tensor, advantage_i: Tensor, clip: float, du
     return torch.where(advantage_i < 0, torch.maximum(surrogate_i, dual_clip * advantage_i), surrogate_i)
 
 
+def policy_gradient(ratio_i: Tensor, return_i: Tensor, log_prob_i: Tensor) -> Tensor:
+    """min(r_i, 1) R_i log π_i, to be maximised: the policy gradient from samples of another policy, with its weight cut at 1.
+
+    The weight is a constant, else this would not be the gradient: E_μ[r R ∇ log π] is ∇ E_π[R] where R is what followed.
+    """
+    return ratio_i.detach().clamp(max=1) * return_i * log_prob_i
+
+
+def choice_weight(valid_i: Tensor, eta: float) -> Tensor:
+    """1 / (η + ln(n_i − 1)), where n_i counts the valid actions; 0 where there is but one, and so no choice.
+
+    Keeps entropies of choices among few and among very many actions in proportion.
+    """
+    return torch.where(valid_i > 1, 1 / (eta + torch.log((valid_i - 1).clamp(min=1).float())), 0.0)
+
+
 def squared_error(value_i: Tensor, target_i: Tensor) -> Tensor:
     """½ (V_i − G_i)²."""
     return 0.5 * (value_i - target_i).square()

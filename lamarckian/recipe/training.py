@@ -105,6 +105,8 @@ class Recipe(Keys):
     rewards: Rewards = Rewards()
     network: Section = Section(name="policy")
     algorithm: Section = Section(name="ppo")
+    start: str | None = None
+    """Folder of a run with the same network, whose best checkpoint gives the first parameters."""
     actor: Actor = Actor()
     learner: Learner = Learner()
     mode: Literal["parallel", "serial"] = "parallel"
@@ -134,7 +136,8 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
     }
     recipe = validate(Recipe, {**document, **named})
     sections = {kind: complete(kind, getattr(recipe, kind)) for kind in KINDS}
-    recipe = recipe.model_copy(update=sections)
+    start = None if recipe.start is None else str(Path(recipe.start).resolve())
+    recipe = recipe.model_copy(update={**sections, "start": start})
     game = build("game", recipe.game)
     recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, game)})
     recipe = recipe.model_copy(update=_complete_rewards(recipe, game))

@@ -128,7 +128,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {name: x.clone() for name, x in (state | self._optimizer_state).items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        mine = self.state_dict()
+        mine = ActorCritic.state_dict(self)  # of which a subclass may have more
         if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
             raise CheckpointError(
                 f"this is not the state of a learner by {type(self).__name__} of {len(self.parameters.gradient)} parameters: expected "
@@ -204,10 +204,13 @@ class ActorCritic(ABC, Generic[SettingsOf]):
     def _schedule(self, progress: float) -> tuple[float, float]:
         """Sets the learning rate; returns it and the entropy weight."""
         settings = self.settings
-        learning_rate = settings.learning_rate * _factor(settings.learning_rate_schedule, progress)
+        learning_rate = self._learning_rate(progress)
         self._optimizer.param_groups[0]["lr"] = learning_rate
         final = settings.entropy_weight if settings.final_entropy_weight is None else settings.final_entropy_weight
         return learning_rate, settings.entropy_weight + (final - settings.entropy_weight) * progress
+
+    def _learning_rate(self, progress: float) -> float:
+        return self.settings.learning_rate * _factor(self.settings.learning_rate_schedule, progress)
 
     def _per_reward(self, setting: str, given: Mapping[str, float]) -> Tensor:
         if set(given) != set(self.role.rewards):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
@@ -79,3 +79,21 @@ def from_gradients(algorithm: object) -> bool:
 def publication(algorithm: Algorithm | GradientAlgorithm) -> np.ndarray:
     """A version as actors get it, flat, float32; it may be a view, which changes with the parameters."""
     return algorithm.publication() if from_gradients(algorithm) else algorithm.parameters.array()  # type: ignore[union-attr]
+
+
+class Student(Algorithm, Protocol):
+    """An algorithm that learns from recorded matches instead of playing: it has a method `validate`.
+
+    Its settings have `data`, the folder of the matches, and `validation_share`, how much of them is for `validate` alone.
+    """
+
+    @property
+    def gamma(self) -> np.ndarray:
+        """Discounts of the returns that its batches are to have, `[R]`."""
+        ...
+
+    def validate(self, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
+        """What it thinks of the validation matches, after an epoch, as metrics; among them `validation.loss.policy`, and
+        `validation.since_best`: epochs since that was lowest.
+        """
+        ...

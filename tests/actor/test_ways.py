@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,16 @@ LEARNS = {"agent": "learner"}
 PONG = {"name": "pong", "rounds": 2, "rally_ticks": 200}
 
 
-def actor(roles: Mapping[str, Any], batched: bool, game: Mapping[str, Any] = PONG, recurrent: bool = False) -> tuple[Actor, LocalPool]:
+def actor(
+    roles: Mapping[str, Any], batched: bool, game: Mapping[str, Any] = PONG, recurrent: bool = False, life: tuple[int, ...] = ()
+) -> tuple[Actor, LocalPool]:
     description = Description(dict(game), dict(roles), None, {}, matches=5, steps=16, frame_skip=1, batched=batched, seed=3)  # type: ignore[arg-type]
     mdp = build_mdp(description)
     description.model, parameters = linear(next(iter(mdp.roles.values())), recurrent=recurrent)
     pool = LocalPool(fragment_layout(description, mdp), 2)
     board = VersionBoard.create(parameters.size)
     board.publish(7, parameters)
-    return build_actor(description, mdp, pool, board, taped=not batched), pool
+    return build_actor(description, mdp, pool, board, life=life, taped=not batched), pool
 
 
 def collect(actor: Actor, pool: LocalPool, count: int) -> tuple[list[dict[str, np.ndarray]], list[Any]]:
@@ -69,6 +72,22 @@ def test_same_fragments_by_both_ways(roles, recurrent):
     assert len(results) > 10
     assert {fragment["terminated"].any() for fragment in fragments} == {True, False}
     assert all((fragment["version"] == 7).all() for fragment in fragments)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
+def test_columns_say_whose_they_are_and_lives_do_not_share_names(batched):
+    names = []
+    for life in ((), (7, 0), (7, 1)):
+        player, pool = actor(BOTH, batched, life=life)
+        player.start()
+        fragments, _ = collect(player, pool, 3)
+        player.close()
+        assert all(sorted(fragment["lane"].tolist()) == sorted(fragments[0]["lane"].tolist()) for fragment in fragments)
+        for one, other in pairwise(fragments):
+            where = [other["lane"].tolist().index(lane) for lane in one["lane"].tolist()]
+            np.testing.assert_array_equal(one["inputs.vector"][-1], other["inputs.vector"][0, where])
+        names += fragments[0]["lane"].tolist()
+    assert len(set(names)) == len(names) == 30
 
 
 @pytest.mark.parametrize("recurrent", [False, True], ids=["", "recurrent"])

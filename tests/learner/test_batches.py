@@ -26,7 +26,7 @@ def submit(pool: LocalPool, value: int) -> None:
 
 def assert_holds(batch, values: list[int]) -> None:
     for name, tensor in batch.tensors.items():
-        columns = tensor if name.startswith("state.") else tensor.movedim(1, 0)
+        columns = tensor.movedim(1, 0) if LAYOUT.fields[name].rows else tensor
         for index, value in enumerate(values):
             part = columns[3 * index : 3 * (index + 1)]
             assert (part == (bool(value) if part.dtype.is_floating_point is False and part.dtype.itemsize == 1 else value)).all(), name

@@ -188,3 +188,20 @@ def test_samples_and_modes_keep_to_the_masks():
     best = mode(DEPENDENT, policy.heads, parameters, legal)
     assert legal["target"][torch.arange(6), best["button"], best["target"]].all()
     assert torch.equal(best["lead"], parameters["lead"].mean)
+
+
+def test_valid_actions_are_counted_in_the_row_that_applies():
+    role = Role({"x": Vector(1)}, {"a": Discrete(2), "b": Discrete(3, masked=True, given="a"), "c": Continuous(-1.0, 1.0, (1,))})
+    mask = torch.tensor([[[True, False, False], [True, True, True]]]).expand(2, -1, -1)
+    counts = h.valid_counts(role, {"a": torch.tensor([0, 1]), "b": torch.tensor([0, 0])}, {"b": mask})
+    assert {name: count.tolist() for name, count in counts.items()} == {"a": [2, 2], "b": [1, 3]}
+
+
+def test_ranks_count_what_is_likelier_and_legal():
+    role = Role({"x": Vector(1)}, {"a": Discrete(4, masked=True), "c": Continuous(-1.0, 1.0, (1,))})
+    policy = build(Policy, role, 0)
+    logits = torch.tensor([[4.0, 3.0, 2.0, 1.0]] * 3)
+    legal = torch.tensor([[True] * 4, [True] * 4, [False, True, True, True]])
+    actions = {"a": torch.tensor([0, 3, 2])}
+    found = h.ranks(role, policy.heads, {"a": h.Categorical(logits), "c": h.Gaussian(logits, logits)}, actions, {"a": legal})
+    assert {name: rank.tolist() for name, rank in found.items()} == {"a": [0, 3, 1]}

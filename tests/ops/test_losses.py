@@ -68,3 +68,22 @@ def test_normalise_minds_the_mask():
 def test_normalise_survives_equal_and_missing_entries():
     assert ops.normalise(torch.full((3,), 7.0), torch.ones(3, dtype=torch.bool)).tolist() == [0, 0, 0]
     assert ops.normalise(torch.ones(3), torch.zeros(3, dtype=torch.bool)).tolist() == [0, 0, 0]
+
+
+def test_policy_gradient_by_hand():
+    log_prob = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+    objective = ops.policy_gradient(torch.tensor([0.5, 3.0, 1.0]), torch.tensor([2.0, 4.0, -1.0]), log_prob)
+    assert objective.tolist() == [-1.0, -8.0, 0.5]
+    objective.sum().backward()
+    assert log_prob.grad.tolist() == [1.0, 4.0, -1.0]
+
+
+def test_the_weight_of_a_policy_gradient_has_no_gradient():
+    log_prob = torch.tensor([-1.0], requires_grad=True)
+    ops.policy_gradient(ops.ratio(log_prob, torch.tensor([0.0])), torch.tensor([1.0]), log_prob).backward()
+    assert log_prob.grad.item() == pytest.approx(math.exp(-1.0))
+
+
+def test_the_weight_of_a_choice_by_hand():
+    found = ops.choice_weight(torch.tensor([1, 2, 3, 101]), 2.0)
+    assert found.tolist() == pytest.approx([0.0, 0.5, 1 / (2 + math.log(2)), 1 / (2 + math.log(100))])

@@ -194,7 +194,7 @@ def test_what_is_not_to_be_learned_from_changes_nothing():
     actor, central = a3c(CHOOSE), a3c(CHOOSE)
     batch = long_matches(actor)
     batch["learn"][:, B // 2 :] = False
-    half, metrics = sent(actor, {name: x[:, : B // 2] for name, x in batch.items()}, 0)
+    half, metrics = sent(actor, {name: x[:, : B // 2] if x.ndim > 1 else x[: B // 2] for name, x in batch.items()}, 0)
     padded, padded_metrics = sent(actor, batch, 0)
     torch.testing.assert_close(half["gradient"], padded["gradient"])
     assert metrics == pytest.approx(padded_metrics, abs=1e-4)

@@ -198,7 +198,7 @@ def test_what_is_not_to_be_learned_from_changes_nothing():
     plain, padded = learner(CHOOSE, **ONE_STEP), learner(CHOOSE, **ONE_STEP)
     batch = long_matches(plain, off=0.3)
     batch["learn"][:, B // 2 :] = False
-    half = {name: x[:, : B // 2] for name, x in batch.items()}
+    half = {name: x[:, : B // 2] if x.ndim > 1 else x[: B // 2] for name, x in batch.items()}
     a, b = plain.update(half, 0, 0.0), padded.update(batch, 0, 0.0)
     torch.testing.assert_close(plain.parameters.parameter, padded.parameters.parameter)
     assert a["samples"] == b["samples"] == T * B // 2
