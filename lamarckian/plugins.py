@@ -55,11 +55,13 @@ KINDS = {
             "pettingzoo": "lamarckian.mdp.adapters.pettingzoo:PettingZoo",
         },
     ),
-    "network": Kind("network", "lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, ("role",)),
+    "network": Kind(
+        "network", "lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy", "q": "lamarckian.nets.quality:QNetwork"}, ("role",)
+    ),
     "algorithm": Kind(
         "algorithm",
         "lamarckian.algorithms",
-        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA"},
+        {"ppo": "lamarckian.rl.ppo:PPO", "impala": "lamarckian.rl.impala:IMPALA", "dqn": "lamarckian.rl.dqn:DQN"},
         ("policy", "role", "device=", "dtype=", "seed="),
     ),
     "problem": Kind(

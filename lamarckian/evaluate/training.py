@@ -234,6 +234,7 @@ class Training:
                     "fleet": state,
                     "acting": self._acting(),
                 },
+                memory=self._algorithm.memory() if hasattr(self._algorithm, "memory") else {},
             ),
             self._recipe.checkpoint.keep,
         )
@@ -243,6 +244,7 @@ class Training:
         check_signature(saved.signature, self._plan.role, where)
         restore(self._plan.policy, saved.policy, str(self._run.folder))
         self._algorithm.load_state_dict(checkpoint.as_tensors(saved.optimizer))
+        self._remember(saved.steps, where)
         totals = self._totals
         totals.steps, totals.version = saved.steps, saved.version
         totals.seconds, totals.matches = saved.state["seconds"], saved.state["matches"]
@@ -255,6 +257,15 @@ class Training:
                     "Leave those settings, or resume with mode=parallel, which starts new matches"
                 )
             self._state = state
+
+    def _remember(self, steps: int, where: str) -> None:
+        """Gives the algorithm back what the newest checkpoint alone holds."""
+        if hasattr(self._algorithm, "load_memory"):
+            memory = checkpoint.load_memory(self._run, steps)
+            if memory:
+                self._algorithm.load_memory(memory)
+            elif memory is None:
+                self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for that")
 
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""

@@ -244,6 +244,14 @@ def mode(
     return actions
 
 
+def activity(role: Role, actions: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
+    """Which heads matter, bool `[B]`, given these actions; None: always."""
+    active: dict[str, Tensor | None] = {}
+    for name in role.heads:
+        active[name] = _active(role, name, actions, active)
+    return active
+
+
 def _mask(role: Role, name: str, actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]) -> Tensor | None:
     mask, given = legal.get(name), role.heads[name].given
     if mask is None or given is None:

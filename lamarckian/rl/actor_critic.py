@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
-from typing import Annotated, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,7 @@ from lamarckian.mdp import Role
 from lamarckian.nets import FlatParameters, Policy, choose
 from lamarckian.nets.heads import Evaluation
 from lamarckian.nets.precision import Dtype, MemoryFormat
+from lamarckian.rl.algorithm import Algorithm
 
 Discount: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
@@ -103,7 +104,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         settings = self.settings
         batch = {name: x.to(self.device, non_blocking=True) for name, x in batch.items()}
         samples, selected, metrics = self._samples(batch, version)
-        learning_rate = settings.learning_rate * _factor(settings.learning_rate_schedule, progress)
+        learning_rate = settings.learning_rate * factor(settings.learning_rate_schedule, progress)
         self._optimizer.param_groups[0]["lr"] = learning_rate
         final = settings.entropy_weight if settings.final_entropy_weight is None else settings.final_entropy_weight
         entropy_weight = settings.entropy_weight + (final - settings.entropy_weight) * progress
@@ -116,7 +117,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         try:
             metrics |= self._learn(one_pass, metrics["samples"] > 0)
         except NumericsError as error:
-            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {_suspects(batch)}") from None
+            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {suspects(batch)}") from None
         metrics["learning_rate"] = learning_rate
         return metrics | {f"time.{name}_s": seconds for name, seconds in spent.items()}
 
@@ -125,12 +126,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {name: x.clone() for name, x in (state | self._optimizer_state).items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        mine = self.state_dict()
-        if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
-            raise CheckpointError(
-                f"this is not the state of a learner by {type(self).__name__} of {len(self.parameters.gradient)} parameters: expected "
-                f"{ {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
-            )
+        require_state(self, self.state_dict(), state)
         with torch.no_grad():
             self.parameters.parameter.copy_(state["parameters"])
         for name, x in self._optimizer_state.items():
@@ -158,15 +154,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
 
     def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
         """The optimiser, and its state under the names it has in a checkpoint."""
-        settings, gradient = self.settings, self.parameters.gradient
-        optimizer = torch.optim.Adam(
-            [self.parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
-        )
-        state = {
-            "step": torch.zeros((), device=self.device),
-            "exp_avg": torch.zeros_like(gradient),
-            "exp_avg_sq": torch.zeros_like(gradient),
-        }
+        optimizer, state = adam(self.parameters, self.settings)
         return optimizer, self._attach("adam", optimizer, state)
 
     def _attach(self, name: str, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -174,9 +162,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {f"{name}.{key}": x for key, x in state.items()}
 
     def _per_reward(self, setting: str, given: Mapping[str, float]) -> Tensor:
-        if set(given) != set(self.role.rewards):
-            raise RecipeError(f"`{setting}` names the rewards {sorted(given)}; the game has {sorted(self.role.rewards)}")
-        return torch.tensor([given[name] for name in self.role.rewards], device=self.device)
+        return per_reward(self.role, setting, given).to(self.device)
 
     def _mask(self, batch: Mapping[str, Tensor], version: int) -> tuple[Tensor, dict[str, float]]:
         """Which samples to learn from, bool `[T, B]`, and the metrics of that."""
@@ -256,6 +242,47 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {f"{metric}.{name}": value for name, value in zip(self.role.rewards, values, strict=True)}
 
 
+class AdamSettings(Protocol):
+    """What `adam` wants to know."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def adam_betas(self) -> tuple[float, float]: ...
+    @property
+    def adam_epsilon(self) -> float: ...
+
+
+def adam(parameters: FlatParameters, settings: AdamSettings) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
+    """The optimiser of `parameters`, and the state that it changes in place once that is attached to it."""
+    optimizer = torch.optim.Adam(
+        [parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
+    )
+    gradient = parameters.gradient
+    state = {
+        "step": torch.zeros((), device=gradient.device),
+        "exp_avg": torch.zeros_like(gradient),
+        "exp_avg_sq": torch.zeros_like(gradient),
+    }
+    return optimizer, state
+
+
+def per_reward(role: Role, setting: str, given: Mapping[str, float]) -> Tensor:
+    """A number for each reward, `[R]`. Raises RecipeError where `given` does not name just the role's rewards."""
+    if set(given) != set(role.rewards):
+        raise RecipeError(f"`{setting}` names the rewards {sorted(given)}; the game has {sorted(role.rewards)}")
+    return torch.tensor([given[name] for name in role.rewards])
+
+
+def require_state(algorithm: Algorithm, mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Raises CheckpointError where `state` has other tensors than the algorithm's own, `mine`."""
+    if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
+        raise CheckpointError(
+            f"this is not the state of a learner by {type(algorithm).__name__} of {len(algorithm.parameters.gradient)} parameters: expected "
+            f"{ {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
+        )
+
+
 def split(minibatch: Part, limit: int) -> tuple[int, list[Part]]:
     """How long a minibatch is, and its parts, of at most `limit` each and as equal as can be."""
     size = minibatch.stop if isinstance(minibatch, slice) else len(minibatch)
@@ -284,14 +311,14 @@ def means(steps: list[Step], prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): sum(step[name] for step in steps) / len(steps) for name in names}
 
 
-def _suspects(batch: Mapping[str, Tensor]) -> str:
+def suspects(batch: Mapping[str, Tensor]) -> str:
     """Which arrays of a batch are not finite."""
     counts = {name: int((~torch.isfinite(x)).sum()) for name, x in batch.items() if x.is_floating_point()}
     found = [f"{name} ({count} of {batch[name].numel()})" for name, count in counts.items() if count]
     return f"not finite in the batch: {', '.join(found)}" if found else "the batch is finite: a lower learning rate may help"
 
 
-def _factor(schedule: str, progress: float) -> float:
+def factor(schedule: str, progress: float) -> float:
     """1 at the run's start; at its end 1 if constant, else 0."""
     if schedule == "constant":
         return 1.0

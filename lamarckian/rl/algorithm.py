@@ -15,7 +15,15 @@ class Algorithm(Protocol):
     """Turns fragments into the next version of a policy. Knows nothing of processes, files or games.
 
     A class of this kind has its settings' model at `Settings`, and is made by
-    `Class(policy, role, settings, device=…, dtype=…, seed=…)`.
+    `Class(policy, role, settings, device=…, dtype=…, seed=…)`. Where it learns another kind of network than `policy`, it says which in its
+    attribute `network`: the `kind` of that class, and what a recipe gets that names none.
+
+    Where it keeps more than fits a checkpoint of which several are kept, such as a replay, it has besides
+
+        def memory(self) -> Mapping[str, np.ndarray]        views of it, good until the next update
+        def load_memory(self, arrays) -> None               after `load_state_dict`; without, it goes on as if it had forgotten
+
+    and the newest checkpoint alone holds that.
     """
 
     @property
