@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from lamarckian.errors import CheckpointError, RecipeError
 from lamarckian.mdp.spaces import Image, Role
 
 Array = TypeVar("Array")
+Other = TypeVar("Other")
 
 UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
@@ -35,6 +36,22 @@ class Windows(NamedTuple, Generic[Array]):
     next_inputs: dict[str, Array]
     next_legal: dict[str, Array]
     version: Array
+
+    def map(self, function: Callable[[Array], Other]) -> Windows[Other]:
+        """The same with `function` of each array."""
+
+        def each(arrays: Mapping[str, Array]) -> dict[str, Other]:
+            return {name: function(x) for name, x in arrays.items()}
+
+        return Windows(
+            each(self.inputs),
+            each(self.actions),
+            function(self.returns),
+            function(self.discount),
+            each(self.next_inputs),
+            each(self.next_legal),
+            function(self.version),
+        )
 
 
 class Replay:
@@ -169,9 +186,9 @@ class Replay:
         same = state.keys() == mine.keys() and all(state[name].shape[1:] == array.shape[1:] for name, array in mine.items())
         if not same or columns != self._columns:
             raise CheckpointError(
-                f"the saved replay does not fit: it has room for {columns:,} columns of {state['reward'].shape[1]} steps, this one for "
-                f"{self._columns:,} of {self.steps}; leave algorithm.replay_size, algorithm.replay_samples and actor.fragment as they were, "
-                "or delete the checkpoint's memory.safetensors to begin with an empty one"
+                f"the saved replay does not fit: it has room for {columns:,} columns of {state['reward'].shape[1]} steps, "
+                f"this one for {self._columns:,} of {self.steps}; leave algorithm.replay_size, algorithm.replay_samples and actor.fragment "
+                "as they were, or delete the checkpoint's memory.safetensors to begin with an empty one"
             )
         _, self._next, self._held, self.eligible = state["counts"].tolist()
         self._used = len(state["reward"])
@@ -189,7 +206,7 @@ class Replay:
     def _assign(self, column: int, priorities: np.ndarray) -> None:
         start = column * self.steps
         before = self._tree.priorities[start : start + self.steps]
-        self.eligible += np.count_nonzero(priorities) - np.count_nonzero(before)
+        self.eligible += int(np.count_nonzero(priorities)) - int(np.count_nonzero(before))
         self._tree.assign(start, priorities)
 
     def _input(self, name: str, columns: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -265,7 +265,7 @@ class Training:
             if memory:
                 self._algorithm.load_memory(memory)
             elif memory is None:
-                self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for that")
+                self._progress.note(f"{where} has lost its memory, which the newest alone keeps: it fills anew, and learning waits for it")
 
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""

@@ -46,7 +46,14 @@ class Gaussian(NamedTuple):
     log_std: Tensor
 
 
-Parameters: TypeAlias = Categorical | Gaussian
+class Quality(NamedTuple):
+    """`q` `[B, n]`, each action's Q(s, a), not masked by what is legal; `epsilon` `[B, 1]`: how often an action is drawn at random."""
+
+    q: Tensor
+    epsilon: Tensor
+
+
+Parameters: TypeAlias = Categorical | Gaussian | Quality
 
 
 class Distribution(Protocol):

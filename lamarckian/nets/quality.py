@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -14,7 +14,7 @@ from lamarckian.errors import RecipeError
 from lamarckian.mdp import ArraySpec, Discrete, Role
 from lamarckian.nets.convolution import Convolutions
 from lamarckian.nets.encoder import Encoder
-from lamarckian.nets.heads import CategoricalHead
+from lamarckian.nets.heads import CategoricalHead, Parameters, Quality
 from lamarckian.nets.layers import Activation, Initialization, Mlp, Parts, linear
 from lamarckian.nets.policy import NO_STATE, Outputs, Sizes
 from lamarckian.nets.units import Attention, Embedding, Names, Pooling, attending
@@ -23,13 +23,6 @@ FAR = 1e14
 """Actions so far below the best are none: units that are not valid."""
 
 _MASKED = -1e30
-
-
-class Quality(NamedTuple):
-    """`q` `[B, n]`, not masked by what is legal; `epsilon` `[B, 1]`: how often an action is drawn at random."""
-
-    q: Tensor
-    epsilon: Tensor
 
 
 class QHead(CategoricalHead):
@@ -107,8 +100,8 @@ class QNetwork(nn.Module):
         for name, space in role.heads.items():
             if not isinstance(space, Discrete):
                 raise RecipeError(
-                    f"network.name: given 'q', which has a value for each action of a head; head '{name}' of this game is continuous; allowed "
-                    "here: policy, with an algorithm that learns it, such as ppo or impala"
+                    f"network.name: given 'q', which values each action of a head; head '{name}' of this game is continuous; allowed here: "
+                    "policy, with an algorithm that learns it, such as ppo or impala"
                 )
             attends = None
             if name in chosen:
@@ -125,13 +118,14 @@ class QNetwork(nn.Module):
         value = None if self.value is None else self.value[0](features).float()
         with torch.autocast(features.device.type, enabled=False):
             base = None if self.value is None else self.value[1](value)
-            heads = {}
+            heads: dict[str, Parameters] = {}
+            bests = []
             for name, head in self.heads.items():
                 q = head(streams, units).logits
                 q = q if base is None else base + q - _mean(q, head.attention is not None)
                 heads[name] = Quality(q, self.epsilon.expand_as(q[:, :1]))
-            best = torch.stack([quality.q.amax(-1, keepdim=True) for quality in heads.values()]).mean(0)
-            return Outputs(heads, best.expand(-1, len(self.role.rewards)), {})
+                bests.append(q.amax(-1, keepdim=True))
+            return Outputs(heads, torch.stack(bests).mean(0).expand(-1, len(self.role.rewards)), {})
 
 
 def _legal(q: Tensor, legal: Tensor | None) -> Tensor:

@@ -31,11 +31,11 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, int]
     text += b" " * (-len(text) % 8)
     crc32 = 0
     with path.open("wb", buffering=0) as file:
-        for block in (len(text).to_bytes(8, "little") + text, *(np.ascontiguousarray(array).data for array in arrays.values())):
-            rest = memoryview(block).cast("B") if memoryview(block).nbytes else memoryview(b"")
-            while rest:
-                done = file.write(rest[:CHUNK_BYTES])
-                crc32 = zlib.crc32(rest[:done], crc32)
+        for block in (np.frombuffer(len(text).to_bytes(8, "little") + text, np.uint8), *arrays.values()):
+            rest = block.reshape(-1).view(np.uint8)
+            while rest.size:
+                done = file.write(rest[:CHUNK_BYTES].data)
+                crc32 = zlib.crc32(rest[:done].data, crc32)
                 rest = rest[done:]
         os.fsync(file.fileno())
     return {"size_bytes": 8 + len(text) + end, "crc32": crc32}

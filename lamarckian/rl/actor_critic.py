@@ -278,8 +278,8 @@ def require_state(algorithm: Algorithm, mine: Mapping[str, Tensor], state: Mappi
     """Raises CheckpointError where `state` has other tensors than the algorithm's own, `mine`."""
     if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
         raise CheckpointError(
-            f"this is not the state of a learner by {type(algorithm).__name__} of {len(algorithm.parameters.gradient)} parameters: expected "
-            f"{ {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
+            f"this is not the state of a learner by {type(algorithm).__name__} of {len(algorithm.parameters.gradient)} parameters: "
+            f"expected { {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
         )
 
 

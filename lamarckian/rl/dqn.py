@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from operator import itemgetter
 from time import perf_counter
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from lamarckian import ops
 from lamarckian.data.replay import Replay, Windows, parse_size, require_memory
 from lamarckian.errors import NumericsError
 from lamarckian.mdp import Role
-from lamarckian.nets import FlatParameters, QNetwork, Quality, activity, choose, mode
+from lamarckian.nets import FlatParameters, QNetwork, activity, choose, mode
+from lamarckian.nets.heads import Parameters
 from lamarckian.nets.precision import Dtype, MemoryFormat
 from lamarckian.rl.actor_critic import Decay, Discount, Step, adam, factor, per_reward, require_state, split, suspects
 
@@ -226,7 +228,8 @@ class DQN:
         uniform = torch.rand(settings.minibatch, dtype=torch.float64, generator=self._generator).numpy()
         entries, weights = replay.draw(uniform, beta)
         windows = replay.windows(entries, settings.n_step, settings.gamma)
-        tensors, weight = _tensors(windows, self.device), torch.from_numpy(weights).to(self.device)
+        tensors = windows.map(lambda x: torch.from_numpy(x).to(self.device, non_blocking=True))
+        weight = torch.from_numpy(weights).to(self.device)
         spent["sample"] += perf_counter() - started
 
         self.parameters.zero_gradient()
@@ -234,7 +237,7 @@ class DQN:
         sums, errors = [], []
         for part in parts:
             started = perf_counter()
-            loss, error, terms = self._loss(_portion(tensors, part), weight[part], size)
+            loss, error, terms = self._loss(tensors.map(itemgetter(part)), weight[part], size)
             middle = perf_counter()
             loss.backward()  # type: ignore[no-untyped-call]
             spent["forward"] += middle - started
@@ -289,11 +292,11 @@ class DQN:
         value = _mean_over_heads(self._values(judged, best), activity(self.role, best))
         return windows.returns @ self._reward_weights + windows.discount * value
 
-    def _qualities(self, network: QNetwork, inputs: Mapping[str, Tensor]) -> dict[str, Quality]:
+    def _qualities(self, network: QNetwork, inputs: Mapping[str, Tensor]) -> dict[str, Parameters]:
         with self.precision.autocast(self.device):
             return network(self.precision.arrange(inputs)).heads  # type: ignore[no-any-return]
 
-    def _values(self, qualities: Mapping[str, Quality], actions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _values(self, qualities: Mapping[str, Any], actions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Q of the actions, `[K]` by head."""
         return {name: quality.q.gather(-1, actions[name].long().unsqueeze(-1)).squeeze(-1) for name, quality in qualities.items()}
 
@@ -304,14 +307,3 @@ def _mean_over_heads(values: Mapping[str, Tensor], active: Mapping[str, Tensor |
         return next(iter(values.values()))
     weights = {name: torch.ones_like(x) if (here := active[name]) is None else here.to(x.dtype) for name, x in values.items()}
     return sum(x * weights[name] for name, x in values.items()) / sum(weights.values())  # type: ignore[return-value]
-
-
-def _tensors(windows: Windows[np.ndarray], device: torch.device) -> Windows[Tensor]:
-    def tensor(x: np.ndarray) -> Tensor:
-        return torch.from_numpy(x).to(device, non_blocking=True)
-
-    return Windows(*({name: tensor(x) for name, x in field.items()} if isinstance(field, dict) else tensor(field) for field in windows))
-
-
-def _portion(windows: Windows[Tensor], part: slice) -> Windows[Tensor]:
-    return Windows(*({name: x[part] for name, x in field.items()} if isinstance(field, dict) else field[part] for field in windows))
