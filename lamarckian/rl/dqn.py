@@ -121,7 +121,7 @@ class DQN:
         self._optimizer.state[self.parameters.parameter] = self._optimizer_state
         self._generator = torch.Generator().manual_seed(seed)
         self._steps = self._played = 0
-        self._due = 0.0  # steps of the optimiser that the samples so far are worth and that were not made, less than 1
+        self._due = 0.0  # samples that are still to be drawn for those that were played, less than a minibatch
         self._replay: Replay | None = None
         self._set_epsilon(0.0)
         self.set_reward_weights(settings.reward_weights)
@@ -144,13 +144,11 @@ class DQN:
         beta = 0.0
         if settings.prioritised:
             beta = settings.importance_exponent + (settings.final_importance_exponent - settings.importance_exponent) * progress
-        count = 0
+        count = 0.0
         if replay.eligible >= settings.learning_starts:
-            self._due += batch["learn"].numel() * settings.replay_ratio / settings.minibatch
-            count = int(self._due)
-            self._due -= count
+            count, self._due = divmod(self._due + batch["learn"].numel() * settings.replay_ratio, settings.minibatch)
         try:
-            steps = [self._step(replay, beta, version, spent) for _ in range(count)]
+            steps = [self._step(replay, beta, version, spent) for _ in range(int(count))]
         except NumericsError as error:
             raise NumericsError(f"DQN, update of version {version}: {error}; {suspects(batch)}") from None
         self._set_epsilon(progress)
