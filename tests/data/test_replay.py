@@ -231,7 +231,7 @@ def test_sizes_are_read(given, size):
 
 @pytest.mark.parametrize("given", ["", "GB", "5", "-1GB", "nanGB", "infGB", "5XB", "0GB"])
 def test_what_is_no_size_is_refused(given):
-    with pytest.raises(ValueError, match="500MB or 1.5GB"):
+    with pytest.raises(ValueError, match=r"500MB or 1\.5GB"):
         parse_size(given)
 
 
