@@ -188,7 +188,7 @@ class Replay:
             raise CheckpointError(
                 f"the saved replay does not fit: it has room for {columns:,} columns of {state['reward'].shape[1]} steps, "
                 f"this one for {self._columns:,} of {self.steps}; leave algorithm.replay_size, algorithm.replay_samples and actor.fragment "
-                "as they were, or delete the checkpoint's memory.safetensors to begin with an empty one"
+                "as they were, or delete the checkpoint's replay.safetensors to begin with an empty one"
             )
         _, self._next, self._held, self.eligible = state["counts"].tolist()
         self._used = len(state["reward"])

@@ -234,7 +234,7 @@ class Training:
                     "fleet": state,
                     "acting": self._acting(),
                 },
-                memory=self._algorithm.memory() if hasattr(self._algorithm, "memory") else {},
+                replay=self._algorithm.save_replay() if hasattr(self._algorithm, "save_replay") else {},
             ),
             self._recipe.checkpoint.keep,
         )
@@ -244,7 +244,7 @@ class Training:
         check_signature(saved.signature, self._plan.role, where)
         restore(self._plan.policy, saved.policy, str(self._run.folder))
         self._algorithm.load_state_dict(checkpoint.as_tensors(saved.optimizer))
-        self._remember(saved.steps, where)
+        self._refill(saved.steps, where)
         totals = self._totals
         totals.steps, totals.version = saved.steps, saved.version
         totals.seconds, totals.matches = saved.state["seconds"], saved.state["matches"]
@@ -258,14 +258,14 @@ class Training:
                 )
             self._state = state
 
-    def _remember(self, steps: int, where: str) -> None:
+    def _refill(self, steps: int, where: str) -> None:
         """Gives the algorithm back what the newest checkpoint alone holds."""
-        if hasattr(self._algorithm, "load_memory"):
-            memory = checkpoint.load_memory(self._run, steps)
-            if memory:
-                self._algorithm.load_memory(memory)
-            elif memory is None:
-                self._progress.note(f"{where} has lost its memory, which the newest alone keeps: it fills anew, and learning waits for it")
+        if hasattr(self._algorithm, "load_replay"):
+            replay = checkpoint.load_replay(self._run, steps)
+            if replay:
+                self._algorithm.load_replay(replay)
+            elif replay is None:
+                self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for it")
 
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""

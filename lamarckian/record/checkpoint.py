@@ -2,7 +2,7 @@
 
 `checkpoints/<steps>/` holds `policy.safetensors`, `optimizer.safetensors`, `arrays.safetensors` and `state.json`, which
 also has size and checksum of the others; `checkpoints/best.json` says which one has the best score. Nothing is pickled.
-What may be too large to be kept more than once, `memory.safetensors`, is in the newest only.
+What may be too large to be kept more than once, `replay.safetensors`, is in the newest only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = "lamarckian checkpoint"
 NUMBER = 1
 PARTS = ("policy", "optimizer", "arrays")
 BEST = "best.json"
-MEMORY = "memory.safetensors"
+REPLAY = "replay.safetensors"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Checkpoint:
     policy: parameters by name. arrays: anything else that is arrays by name, such as random states and pending matches.
     optimizer: a tree of dicts, lists, tuples, numbers, texts and arrays, such as a torch state dict.
     state: whatever else, as JSON: counters, random states (integers of any size).
-    memory: arrays by name that the newest checkpoint alone holds, such as a replay; left out in what is loaded, see `load_memory`.
+    replay: arrays by name that the newest checkpoint alone holds; left out in what is loaded, see `load_replay`.
     Tensors may be given for arrays; what is loaded are arrays.
     """
 
@@ -54,7 +54,7 @@ class Checkpoint:
     optimizer: Any = field(default_factory=dict)
     arrays: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
-    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+    replay: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def save(run: Run, checkpoint: Checkpoint, keep: int) -> Path:
@@ -83,7 +83,7 @@ def save(run: Run, checkpoint: Checkpoint, keep: int) -> Path:
             raise
         for steps in saved(run):
             if steps != checkpoint.steps:
-                (run.checkpoints_path / str(steps) / MEMORY).unlink(missing_ok=True)
+                (run.checkpoints_path / str(steps) / REPLAY).unlink(missing_ok=True)
         best = _best(run)
         if checkpoint.score is not None and (best is None or checkpoint.score >= best["score"]):
             best = {"steps": checkpoint.steps, "score": checkpoint.score}
@@ -132,16 +132,16 @@ def load(run: Run, which: str | int = "last") -> Checkpoint:
         raise CheckpointError(f"{error}{hint}") from error.__cause__
 
 
-def load_memory(run: Run, steps: int) -> dict[str, np.ndarray] | None:
-    """The memory of the checkpoint at so many steps: views of its file, none where it was saved without; None where it has lost it.
+def load_replay(run: Run, steps: int) -> dict[str, np.ndarray] | None:
+    """The replay of the checkpoint at so many steps: views of its file, none where it was saved without; None where it has lost it.
 
     Raises CheckpointError where it is damaged.
     """
     folder = run.checkpoints_path / str(steps)
-    written = _state(folder / "state.json")["files"].get("memory")
+    written = _state(folder / "state.json")["files"].get("replay")
     if written is None:
         return {}
-    return read_arrays(folder / MEMORY, **written) if (folder / MEMORY).exists() else None
+    return read_arrays(folder / REPLAY, **written) if (folder / REPLAY).exists() else None
 
 
 def read(folder: Path) -> Checkpoint:
@@ -250,8 +250,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         content = to_safetensors(arrays)
         write(folder / f"{name}.safetensors", content)
         files[name] = {"size_bytes": len(content), "crc32": zlib.crc32(content)}
-    if checkpoint.memory:
-        files["memory"] = write_arrays(folder / MEMORY, checkpoint.memory)
+    if checkpoint.replay:
+        files["replay"] = write_arrays(folder / REPLAY, checkpoint.replay)
     state = {
         "format": FORMAT,
         "number": NUMBER,

@@ -18,12 +18,8 @@ class Algorithm(Protocol):
     `Class(policy, role, settings, device=…, dtype=…, seed=…)`. Where it learns another kind of network than `policy`, it says which in its
     attribute `network`: the `kind` of that class, and what a recipe gets that names none.
 
-    Where it keeps more than fits a checkpoint of which several are kept, such as a replay, it has besides
-
-        def memory(self) -> Mapping[str, np.ndarray]        views of it, good until the next update
-        def load_memory(self, arrays) -> None               after `load_state_dict`; without, it goes on as if it had forgotten
-
-    and the newest checkpoint alone holds that.
+    One with a replay has besides `save_replay()`, which gives it as arrays by name (views, good until the next update), and
+    `load_replay(arrays)`, called after `load_state_dict`; the newest checkpoint alone holds it, so it must do without, too.
     """
 
     @property

@@ -191,11 +191,11 @@ class DQN:
         self._steps, self._played = state["counts"].tolist()
         self._due = float(state["due"])
 
-    def memory(self) -> dict[str, np.ndarray]:
+    def save_replay(self) -> dict[str, np.ndarray]:
         """The replay; views, good until the next update."""
         return {} if self._replay is None else self._replay.save()
 
-    def load_memory(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_replay(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Goes on with a replay that was saved. Raises CheckpointError where it is of another game or size."""
         self._make_replay(arrays["reward"].shape[1]).load(arrays)
 

@@ -206,7 +206,7 @@ def test_a_replay_of_another_size_or_game_is_refused():
     saved = Replay(PLAIN, T, 1 << 20, 7 * T)
     saved.add(play(PLAIN, 2))
     for other in (Replay(PLAIN, T, 1 << 20, 8 * T), Replay(PLAIN, T + 1, 1 << 20, 7 * T), Replay(SCREEN, T, 1 << 20, 7 * T)):
-        with pytest.raises(CheckpointError, match=r"room for 7 columns of 4 steps.*delete the checkpoint's memory\.safetensors"):
+        with pytest.raises(CheckpointError, match=r"room for 7 columns of 4 steps.*delete the checkpoint's replay\.safetensors"):
             other.load(saved.save())
 
 

@@ -227,10 +227,10 @@ def test_resume_is_exact():
         whole.update(batch, version, version / 6)
     for version, batch in enumerate(batches[:3]):
         first.update(batch, version, version / 6)
-    state, memory = first.state_dict(), {name: array.copy() for name, array in first.memory().items()}
+    state, replay = first.state_dict(), {name: array.copy() for name, array in first.save_replay().items()}
     first.update(batches[0], 3, 0.5)  # the state is a copy: what comes later does not reach it
     second.load_state_dict(state)
-    second.load_memory(memory)
+    second.load_replay(replay)
     for version, batch in enumerate(batches[3:], 3):
         second.update(batch, version, version / 6)
     assert all(torch.equal(x, second.state_dict()[name]) for name, x in whole.state_dict().items())
@@ -240,7 +240,7 @@ def test_without_its_replay_it_waits_until_there_is_enough_again():
     dqn, forgetful = (learner(CHOOSE, **FAST | {"learning_starts": 2 * T * B}) for _ in range(2))
     train(dqn, 4, follow_the_largest)
     forgetful.load_state_dict(dqn.state_dict())
-    assert forgetful.memory() == {}
+    assert forgetful.save_replay() == {}
     lines = train(forgetful, 3, follow_the_largest)
     assert [line["optimiser.steps"] > 0 for line in lines] == [False, True, True]
 

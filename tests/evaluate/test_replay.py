@@ -54,8 +54,8 @@ def go_on(folder: Path, *overrides: str) -> str:
     return said.getvalue()
 
 
-def memory(folder: Path) -> dict[str, np.ndarray]:
-    found = checkpoint.load_memory(open_run(folder), saved(folder).steps)
+def replay(folder: Path) -> dict[str, np.ndarray]:
+    found = checkpoint.load_replay(open_run(folder), saved(folder).steps)
     assert found
     return found
 
@@ -64,11 +64,11 @@ def memory(folder: Path) -> dict[str, np.ndarray]:
 def test_serial_runs_repeat_and_resume_bit_for_bit(recipe, more, tmp_path):
     begin(tmp_path / "whole", recipe, *more, "stop={updates: 12}")
     begin(tmp_path / "half", recipe, *more, "stop={updates: 6}")
-    assert go_on(tmp_path / "half", "stop.updates=12").count("memory") == 0
+    assert go_on(tmp_path / "half", "stop.updates=12").count("replay") == 0
     whole = saved(tmp_path / "whole")
     assert whole.version == 12 and int(whole.optimizer["counts"][0]) > 30
     assert_same(whole, saved(tmp_path / "half"))
-    left, right = memory(tmp_path / "whole"), memory(tmp_path / "half")
+    left, right = replay(tmp_path / "whole"), replay(tmp_path / "half")
     assert left.keys() == right.keys()
     for name in left:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
@@ -77,13 +77,13 @@ def test_serial_runs_repeat_and_resume_bit_for_bit(recipe, more, tmp_path):
 def test_a_run_that_has_lost_its_replay_says_so_and_fills_it_anew(tmp_path):
     begin(tmp_path / "run", "cartpole/dqn", "stop={updates: 4}")
     before = saved(tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / str(before.steps) / "memory.safetensors").unlink()
+    (tmp_path / "run" / "checkpoints" / str(before.steps) / "replay.safetensors").unlink()
     said = go_on(tmp_path / "run", "stop.updates=5")
-    assert f"checkpoint {before.steps} of {tmp_path / 'run'} has lost its memory" in said.replace("\n", "")
+    assert f"checkpoint {before.steps} of {tmp_path / 'run'} has lost its replay" in said.replace("\n", "")
     after = saved(tmp_path / "run")
     assert after.version == 5
     assert int(after.optimizer["counts"][0]) == int(before.optimizer["counts"][0])  # 64 samples are fewer than learning_starts
-    assert len(memory(tmp_path / "run")["reward"]) == 8
+    assert len(replay(tmp_path / "run")["reward"]) == 8
 
 
 def test_a_replay_of_another_size_is_refused(tmp_path):
