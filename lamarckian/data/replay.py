@@ -197,7 +197,7 @@ class Replay:
             array[: self._used] = state[name]
         for name, store in self._images.items():
             store.load({key: state[f"image.{name}.{key}"] for key in ("frames", "ends", "count")})
-        self._tree.restore(state["priorities"])
+        self._tree.assign(0, state["priorities"])
 
     @property
     def _oldest(self) -> int:

@@ -40,10 +40,6 @@ class SumTree:
         _draw(self._nodes, uniform, entries)
         return entries
 
-    def restore(self, priorities: np.ndarray) -> None:
-        """Sets the priorities of all entries."""
-        self.assign(0, priorities)
-
 
 @njit(cache=True, nogil=True)
 def _sum_range(nodes, low, high):  # type: ignore[no-untyped-def]

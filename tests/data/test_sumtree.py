@@ -40,13 +40,13 @@ def test_what_is_changed_is_summed_up(size, seed):
         drawn = tree.draw(random.random(200))
         assert (tree.priorities[drawn] > 0).all()
     twin = SumTree(size)
-    twin.restore(expected)
+    twin.assign(0, expected)
     assert np.array_equal(twin._nodes[1:], tree._nodes[1:])
 
 
 def test_frequencies_are_shares():
     tree, priorities = SumTree(37), np.random.default_rng(0).random(37) ** 3
-    tree.restore(priorities)
+    tree.assign(0, priorities)
     counts = np.bincount(tree.draw(np.random.default_rng(1).random(100_000)), minlength=37)
     np.testing.assert_allclose(counts / 100_000, priorities / priorities.sum(), atol=1e-4)  # strata leave no more chance than that
 
