@@ -55,7 +55,9 @@ KINDS = {
             "pettingzoo": "lamarckian.mdp.adapters.pettingzoo:PettingZoo",
         },
     ),
-    "network": Kind("network", "lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy"}, ("role",)),
+    "network": Kind(
+        "network", "lamarckian.networks", {"policy": "lamarckian.nets.policy:Policy", "q": "lamarckian.nets.quality:QNetwork"}, ("role",)
+    ),
     "algorithm": Kind(
         "algorithm",
         "lamarckian.algorithms",
@@ -63,6 +65,7 @@ KINDS = {
             "ppo": "lamarckian.rl.ppo:PPO",
             "impala": "lamarckian.rl.impala:IMPALA",
             "a3c": "lamarckian.rl.a3c:A3C",
+            "dqn": "lamarckian.rl.dqn:DQN",
             "pg": "lamarckian.rl.pg:PG",
             "imitation": "lamarckian.rl.imitation:Imitation",
         },

@@ -100,6 +100,19 @@ def test_network_and_algorithm_have_built_in_defaults():
     assert Recipe(game=Section(name="pong")).algorithm.name == "ppo"
 
 
+def test_an_algorithm_gets_the_kind_of_network_that_it_learns():
+    solo = {"game": {"name": "toys:Solo"}}
+    assert resolve(solo).network.name == "policy"
+    recipe = resolve({**solo, "algorithm": {"name": "dqn"}, "network": {"hidden": [8]}})
+    assert (recipe.network.name, recipe.network.settings["hidden"], recipe.network.settings["dueling"]) == ("q", [8], True)
+
+
+@pytest.mark.parametrize(("algorithm", "network", "wanted"), [("dqn", "policy", "q"), ("ppo", "q", "policy"), ("impala", "q", "policy")])
+def test_a_network_of_another_kind_than_the_algorithm_learns_is_refused(algorithm, network, wanted):
+    with pytest.raises(RecipeError, match=f"network.name: given '{network}'; the algorithm {algorithm} learns .* kind '{wanted}'; allowed"):
+        resolve({"game": {"name": "toys:Solo"}, "algorithm": {"name": algorithm}, "network": {"name": network}})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -170,9 +183,9 @@ def test_all_faults_are_told_at_once():
         ),
         (
             {"algorithm__name": "pp0"},
-            "algorithm.name: given 'pp0'; nearest: ppo; known algorithms: ppo, impala, a3c, pg, imitation, or module:Class",
+            "algorithm.name: given 'pp0'; nearest: ppo; known algorithms: ppo, impala, a3c, dqn, pg, imitation, or module:Class",
         ),
-        ({"network__name": "mlp"}, "network.name: given 'mlp'; known networks: policy, or module:Class"),
+        ({"network__name": "mlp"}, "network.name: given 'mlp'; known networks: policy, q, or module:Class"),
         ({"game__name": "tyos:Duel"}, "game.name: there is no module 'tyos' to import 'tyos:Duel' from"),
         ({"game__name": "toys:Dual"}, "game.name: given 'Dual'; nearest: Duel; known classes in toys: "),
         ({"game__name": "./toys.py:Duel"}, "game.name: given './toys.py:Duel'; allowed: module:Class, such as mygame.rules:MyGame"),

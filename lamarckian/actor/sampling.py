@@ -15,6 +15,7 @@ from lamarckian.mdp.spaces import Continuous, Discrete, Head, Role
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 _EDGE = np.float32(1e-6)
+_FAR = np.float32(1e14)  # units that are not valid lie so far below the others
 _EMPTY_MASK, _NOT_FINITE = -1, -2
 
 
@@ -41,8 +42,12 @@ class Sampler:
         active: dict[str, np.ndarray] = {}
         for name, head in self._heads.items():
             if isinstance(head, Discrete):
-                logits = outputs[f"head.{name}.logits"]
-                action, log_prob = self._categorical(name, logits, _mask(head, legal.get(name), actions), generator)
+                mask = _mask(head, legal.get(name), actions)
+                if f"head.{name}.q" in outputs:
+                    q, epsilon = outputs[f"head.{name}.q"], outputs[f"head.{name}.epsilon"]
+                    action, log_prob = self._epsilon_greedy(name, q, epsilon, mask, generator)
+                else:
+                    action, log_prob = self._categorical(name, outputs[f"head.{name}.logits"], mask, generator)
             else:
                 action, log_prob = self._gaussian(name, outputs[f"head.{name}.mean"], outputs[f"head.{name}.log_std"], generator)
             if name in self._tables:
@@ -55,20 +60,28 @@ class Sampler:
     def _categorical(
         self, name: str, logits: np.ndarray, mask: np.ndarray | None, generator: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        size = len(logits)
-        uniform = np.full(size, -1.0, np.float32) if self._greedy else generator.random(size, np.float32)
-        action, log_prob = np.empty(size, np.int32), np.empty(size, np.float32)
+        uniform = self._uniform(len(logits), generator)
+        action, log_prob = np.empty(len(logits), np.int32), np.empty(len(logits), np.float32)
         if mask is None:
             fault, row = _sample(logits, uniform, action, log_prob)
         else:
             fault, row = _sample_masked(logits, mask, uniform, action, log_prob)
-        if fault == _EMPTY_MASK:
-            raise ContractError(
-                f"the mask of head '{name}' leaves no legal action (row {row} of the batch); a game must leave at least one"
-            )
-        if fault == _NOT_FINITE:
-            raise NumericsError(f"the policy's logits of head '{name}' are not finite: {logits[row]}; the parameters have diverged")
+        _refuse(fault, row, name, logits, "logits")
         return action, log_prob
+
+    def _epsilon_greedy(
+        self, name: str, q: np.ndarray, epsilon: np.ndarray, mask: np.ndarray | None, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        uniform = self._uniform(len(q), generator)
+        action, log_prob = np.empty(len(q), np.int32), np.empty(len(q), np.float32)
+        legal = np.ones(q.shape, np.bool_) if mask is None else mask
+        fault, row = _explore(q, epsilon, legal, uniform, action, log_prob)
+        _refuse(fault, row, name, q, "values")
+        return action, log_prob
+
+    def _uniform(self, size: int, generator: np.random.Generator) -> np.ndarray:
+        """In [0, 1), or -1 for the mode."""
+        return np.full(size, -1.0, np.float32) if self._greedy else generator.random(size, np.float32)
 
     def _gaussian(self, name: str, mean: np.ndarray, log_std: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         axes = tuple(range(1, mean.ndim))
@@ -97,6 +110,13 @@ def _mask(head: Head, mask: np.ndarray | None, actions: Mapping[str, np.ndarray]
     if mask is None or head.given is None:
         return mask
     return mask[np.arange(len(mask)), actions[head.given]]
+
+
+def _refuse(fault: int, row: int, name: str, outputs: np.ndarray, what: str) -> None:
+    if fault == _EMPTY_MASK:
+        raise ContractError(f"the mask of head '{name}' leaves no legal action (row {row} of the batch); a game must leave at least one")
+    if fault == _NOT_FINITE:
+        raise NumericsError(f"the policy's {what} of head '{name}' are not finite: {outputs[row]}; the parameters have diverged")
 
 
 @njit(cache=True, nogil=True)
@@ -146,4 +166,33 @@ def _sample_masked(logits, mask, uniform, action, log_prob):  # type: ignore[no-
         fault, _ = _sample(legal, uniform[row : row + 1], action[row : row + 1], log_prob[row : row + 1])
         if fault != 0:
             return fault, row
+    return 0, 0
+
+
+@njit(cache=True, nogil=True)
+def _explore(q, epsilon, legal, uniform, action, log_prob):  # type: ignore[no-untyped-def]
+    """The best legal action, or any where `uniform` is in [0, ε); (0, 0) or the fault and its row."""
+    for row in range(q.shape[0]):
+        best = -1
+        for index in range(q.shape[1]):
+            if not np.isfinite(q[row, index]):
+                return _NOT_FINITE, row
+            if legal[row, index] and (best < 0 or q[row, index] > q[row, best]):
+                best = index
+        if best < 0:
+            return _EMPTY_MASK, row
+        count = 0
+        for index in range(q.shape[1]):
+            count += legal[row, index] and q[row, index] > q[row, best] - _FAR
+        share, chosen = epsilon[row, 0], best
+        if 0.0 <= uniform[row] < share:
+            rest = int(uniform[row] / share * count)
+            for index in range(q.shape[1]):
+                if legal[row, index] and q[row, index] > q[row, best] - _FAR:
+                    chosen = index
+                    rest -= 1
+                    if rest < 0:
+                        break
+        action[row] = chosen
+        log_prob[row] = np.log(share / count + (1.0 - share if chosen == best else 0.0))
     return 0, 0

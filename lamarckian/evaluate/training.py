@@ -247,6 +247,7 @@ class Training:
                     "fleet": state,
                     "acting": self._acting(),
                 },
+                replay=self._algorithm.save_replay() if hasattr(self._algorithm, "save_replay") else {},
             ),
             self._recipe.checkpoint.keep,
         )
@@ -256,6 +257,7 @@ class Training:
         check_signature(saved.signature, self._plan.role, where)
         restore(self._plan.policy, saved.policy, str(self._run.folder))
         self._algorithm.load_state_dict(checkpoint.as_tensors(saved.optimizer))
+        self._refill(saved.steps, where)
         totals = self._totals
         totals.steps, totals.version = saved.steps, saved.version
         totals.seconds, totals.matches = saved.state["seconds"], saved.state["matches"]
@@ -270,6 +272,15 @@ class Training:
                     "Leave those settings, or resume with mode=parallel, which starts new matches"
                 )
             self._state = state
+
+    def _refill(self, steps: int, where: str) -> None:
+        """Gives the algorithm back what the newest checkpoint alone holds."""
+        if hasattr(self._algorithm, "load_replay"):
+            replay = checkpoint.load_replay(self._run, steps)
+            if replay:
+                self._algorithm.load_replay(replay)
+            elif replay is None:
+                self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for it")
 
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""

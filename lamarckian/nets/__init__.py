@@ -1,10 +1,11 @@
 """Networks: encoders, heads, the policy; and what is done with one: flatten, export, choose its precision."""
 
 from lamarckian.nets.export import export_onnx
-from lamarckian.nets.heads import Categorical, Evaluation, Gaussian, evaluate, mode, sample
+from lamarckian.nets.heads import Categorical, Evaluation, Gaussian, Quality, activity, evaluate, mode, sample
 from lamarckian.nets.parameters import Entry, FlatParameters, flatten, manifest
 from lamarckian.nets.policy import Outputs, Policy, build, example, parameter_count, summary
 from lamarckian.nets.precision import Precision, choose, keep_pages
+from lamarckian.nets.quality import QHead, QNetwork
 
 __all__ = [
     "Categorical",
@@ -15,6 +16,10 @@ __all__ = [
     "Outputs",
     "Policy",
     "Precision",
+    "QHead",
+    "QNetwork",
+    "Quality",
+    "activity",
     "build",
     "choose",
     "evaluate",

@@ -46,7 +46,14 @@ class Gaussian(NamedTuple):
     log_std: Tensor
 
 
-Parameters: TypeAlias = Categorical | Gaussian
+class Quality(NamedTuple):
+    """`q` `[B, n]`, each action's Q(s, a), not masked by what is legal; `epsilon` `[B, 1]`: how often an action is drawn at random."""
+
+    q: Tensor
+    epsilon: Tensor
+
+
+Parameters: TypeAlias = Categorical | Gaussian | Quality
 
 
 class Distribution(Protocol):
@@ -272,6 +279,14 @@ def mode(
     for name, head in heads.items():
         actions[name] = head.mode(parameters[name], _mask(role, name, actions, legal))
     return actions
+
+
+def activity(role: Role, actions: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
+    """Which heads matter, bool `[B]`, given these actions; None: always."""
+    active: dict[str, Tensor | None] = {}
+    for name in role.heads:
+        active[name] = _active(role, name, actions, active)
+    return active
 
 
 def _mask(role: Role, name: str, actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]) -> Tensor | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from lamarckian.nets.layers import Initialization, initialize
+from lamarckian.mdp import ArraySpec
+from lamarckian.nets.layers import Initialization, Parts, initialize
 
 
 class MemorySettings(BaseModel):
@@ -23,6 +25,33 @@ class MemorySettings(BaseModel):
     kind: Literal["lstm", "gru"] = "lstm"
     size: Annotated[int, Field(gt=0)] = 128
     truncation: Annotated[int, Field(gt=0)] | None = None
+
+
+class Memories(Parts):
+    """The memories of a network by name, perhaps none. The state of a controller has each part of each: `<name>.<part>`."""
+
+    def __init__(self, names: Sequence[str], size: int, settings: MemorySettings | None, initialization: Initialization) -> None:
+        super().__init__()
+        self.size = size if settings is None else settings.size
+        if settings is not None:
+            for name in names:
+                self[name] = Memory(size, settings, initialization)
+
+    @property
+    def state(self) -> dict[str, ArraySpec]:
+        """The recurrent state of one controller, by name; none where there are no memories."""
+        spec = ArraySpec((self.size,), np.dtype(np.float32))
+        return {f"{name}.{part}": spec for name, memory in self.items() for part in memory.parts}  # type: ignore[union-attr]
+
+    def recall(self, name: str, features: Tensor, state: Mapping[str, Tensor], first: Tensor | None, after: dict[str, Tensor]) -> Tensor:
+        """Features `[T·B, …]`, float32 now, as this memory changes them, see `Memory.forward`; adds to the state `after` the last step."""
+        features = features if features.dtype == torch.float32 else features.float()  # an exported graph would keep a cast to the same
+        if name not in self:
+            return features
+        memory: Memory = self[name]  # type: ignore[assignment]
+        features, now = memory(features, {part: state[f"{name}.{part}"] for part in memory.parts}, first)
+        after |= {f"{name}.{part}": x for part, x in now.items()}
+        return features
 
 
 class Memory(nn.Module):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from lamarckian.nets.convolution import Convolutions
 from lamarckian.nets.encoder import Encoder
 from lamarckian.nets.heads import CategoricalHead, Distribution, GaussianHead, Parameters
 from lamarckian.nets.layers import Activation, Initialization, Parts, linear
-from lamarckian.nets.memory import Memory, MemorySettings
+from lamarckian.nets.memory import Memories, MemorySettings
 from lamarckian.nets.units import Attention, Embedding, Names, Pooling, attending
 
 Sizes = tuple[Annotated[int, Field(gt=0)], ...]
@@ -92,11 +91,9 @@ class Policy(nn.Module):
 
         self.encoder = encoder()
         self.critic_encoder = encoder() if critic == "separate" else None
-        self.memories = Parts()
-        if memory is not None:
-            for name in ("actor", "critic") if critic == "separate" else ("actor",):
-                self.memories[name] = Memory(self.encoder.size, memory, initialization)
-        size = self.encoder.size if memory is None else memory.size
+        names = ("actor",) if critic == "shared" else ("actor", "critic")
+        self.memories = Memories(names, self.encoder.size, memory, initialization)
+        size = self.memories.size
         heads = Parts()
         chosen = attending(role, attention)
         for name, space in role.heads.items():
@@ -123,11 +120,7 @@ class Policy(nn.Module):
     @property
     def state(self) -> dict[str, ArraySpec]:
         """The recurrent state of one controller, by name; none where the policy is feed-forward."""
-        return {
-            f"{name}.{part}": ArraySpec((memory.size,), np.dtype(np.float32))  # type: ignore[arg-type]
-            for name, memory in self.memories.items()
-            for part in memory.parts  # type: ignore[union-attr]
-        }
+        return self.memories.state
 
     def forward(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] = NO_STATE, first: Tensor | None = None) -> Outputs:
         """inputs: the arrays of `Role.arrays()`, each `[B, …]`; state: as `self.state` says, each `[B, …]`.
@@ -140,19 +133,9 @@ class Policy(nn.Module):
         criticised = None if self.critic_encoder is None else self.critic_encoder(inputs).features
         with torch.autocast(features.device.type, enabled=False):
             after: dict[str, Tensor] = {}
-            features = self._remember("actor", features, state, first, after)
-            criticised = features if criticised is None else self._remember("critic", criticised, state, first, after)
+            features = self.memories.recall("actor", features, state, first, after)
+            criticised = features if criticised is None else self.memories.recall("critic", criticised, state, first, after)
             return Outputs({name: head(features, units) for name, head in self.heads.items()}, self.critic(criticised), after)
-
-    def _remember(self, name: str, features: Tensor, state: Mapping[str, Tensor], first: Tensor | None, after: dict[str, Tensor]) -> Tensor:
-        """What the heads or the critic see of their features; adds to the state after the last step."""
-        features = _float32(features)
-        if name not in self.memories:
-            return features
-        memory: Memory = self.memories[name]  # type: ignore[assignment]
-        features, now = memory(features, {part: state[f"{name}.{part}"] for part in memory.parts}, first)
-        after |= {f"{name}.{part}": x for part, x in now.items()}
-        return features
 
 
 def build(network: Callable[..., Policy], role: Role, seed: int, **settings: object) -> Policy:
@@ -177,7 +160,3 @@ def summary(policy: nn.Module) -> str:
     rows.append(("all", "", f"{parameter_count(policy):,}"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}" for name, shape, count in rows)
-
-
-def _float32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float32 else x.float()

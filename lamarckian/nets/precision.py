@@ -11,13 +11,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from lamarckian.mdp import Role
 from lamarckian.nets.policy import Policy, example
+
+if TYPE_CHECKING:
+    from lamarckian.nets.quality import QNetwork
 
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 MemoryFormat: TypeAlias = Literal["auto", "contiguous", "channels_last"]
@@ -55,7 +58,9 @@ UNLIMITED_ROWS = 1 << 30
 """A GPU works best on all samples at once."""
 
 
-def choose(policy: Policy, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto") -> Precision:
+def choose(
+    policy: Policy | QNetwork, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto"
+) -> Precision:
     """The fastest for `policy`; what is not "auto" is kept."""
     convolves = any(isinstance(module, nn.Conv2d) for module in policy.modules())
     if dtype == "auto":
@@ -104,7 +109,7 @@ def channels_last(image: Tensor) -> Tensor:
     return image.contiguous(memory_format=torch.channels_last)
 
 
-def _activations(policy: Policy, role: Role, device: torch.device) -> int:
+def _activations(policy: Policy | QNetwork, role: Role, device: torch.device) -> int:
     """How many numbers a sample leaves behind for the backward pass: what two samples leave less what one does."""
 
     def kept(size: int) -> int:

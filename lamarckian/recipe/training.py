@@ -135,6 +135,7 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
         kind: {"name": name, **document.get(kind, {})} for kind, name in DEFAULTS.items() if isinstance(document.get(kind, {}), Mapping)
     }
     recipe = validate(Recipe, {**document, **named})
+    recipe = recipe.model_copy(update={"network": _network(recipe, document)})
     sections = {kind: complete(kind, getattr(recipe, kind)) for kind in KINDS}
     start = None if recipe.start is None else str(Path(recipe.start).resolve())
     recipe = recipe.model_copy(update={**sections, "start": start})
@@ -143,6 +144,20 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
     recipe = recipe.model_copy(update=_complete_rewards(recipe, game))
     _refuse_impossible(recipe, game)
     return recipe
+
+
+def _network(recipe: Recipe, document: Mapping[str, Any]) -> Section:
+    """The network's section: of the kind that the algorithm learns, where none is named. Raises RecipeError for another kind."""
+    wanted = getattr(plugin("algorithm", recipe.algorithm.name), "network", DEFAULTS["network"])
+    given = recipe.network
+    if "name" not in document.get("network", {}):
+        return Section(name=wanted, **given.settings)
+    if getattr(plugin("network", given.name), "kind", DEFAULTS["network"]) != wanted:
+        raise RecipeError(
+            f"network.name: given {given.name!r}; the algorithm {recipe.algorithm.name} learns networks of the kind {wanted!r}; "
+            f"allowed here: {wanted}, or module:Class of that kind, or no network.name at all"
+        )
+    return given
 
 
 def batched_obstacles(recipe: Recipe, game: Any) -> list[str]:

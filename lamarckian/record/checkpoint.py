@@ -2,6 +2,7 @@
 
 `checkpoints/<steps>/` holds `policy.safetensors`, `optimizer.safetensors`, `arrays.safetensors` and `state.json`, which
 also has size and checksum of the others; `checkpoints/best.json` says which one has the best score. Nothing is pickled.
+What may be too large to be kept more than once, `replay.safetensors`, is in the newest only.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 
 from lamarckian.errors import CheckpointError
+from lamarckian.record.arrays import read_arrays, write_arrays
 from lamarckian.record.run import Run, write, writing
 
 FORMAT = "lamarckian checkpoint"
 NUMBER = 1
 PARTS = ("policy", "optimizer", "arrays")
 BEST = "best.json"
+REPLAY = "replay.safetensors"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Checkpoint:
     policy: parameters by name. arrays: anything else that is arrays by name, such as random states and pending matches.
     optimizer: a tree of dicts, lists, tuples, numbers, texts and arrays, such as a torch state dict.
     state: whatever else, as JSON: counters, random states (integers of any size).
+    replay: arrays by name that the newest checkpoint alone holds; left out in what is loaded, see `load_replay`.
     Tensors may be given for arrays; what is loaded are arrays.
     """
 
@@ -50,6 +54,7 @@ class Checkpoint:
     optimizer: Any = field(default_factory=dict)
     arrays: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
+    replay: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def save(run: Run, checkpoint: Checkpoint, keep: int) -> Path:
@@ -76,6 +81,9 @@ def save(run: Run, checkpoint: Checkpoint, keep: int) -> Path:
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
+        for steps in saved(run):
+            if steps != checkpoint.steps:
+                (run.checkpoints_path / str(steps) / REPLAY).unlink(missing_ok=True)
         best = _best(run)
         if checkpoint.score is not None and (best is None or checkpoint.score >= best["score"]):
             best = {"steps": checkpoint.steps, "score": checkpoint.score}
@@ -124,17 +132,22 @@ def load(run: Run, which: str | int = "last") -> Checkpoint:
         raise CheckpointError(f"{error}{hint}") from error.__cause__
 
 
+def load_replay(run: Run, steps: int) -> dict[str, np.ndarray] | None:
+    """The replay of the checkpoint at so many steps: views of its file, none where it was saved without; None where it has lost it.
+
+    Raises CheckpointError where it is damaged.
+    """
+    folder = run.checkpoints_path / str(steps)
+    written = _state(folder / "state.json")["files"].get("replay")
+    if written is None:
+        return {}
+    return read_arrays(folder / REPLAY, **written) if (folder / REPLAY).exists() else None
+
+
 def read(folder: Path) -> Checkpoint:
     """Reads the checkpoint in `folder`. Raises CheckpointError that names the file and its fault."""
     path = folder / "state.json"
-    try:
-        state = json.loads(_bytes(path))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not of a checkpoint of Lamarckian")
-    if state.get("number") != NUMBER:
-        raise CheckpointError(f"{path} has format number {state.get('number')}; this version of Lamarckian reads number {NUMBER}")
+    state = _state(path)
     try:
         parts = {name: _read_part(folder / f"{name}.safetensors", **state["files"][name]) for name in PARTS}
         return Checkpoint(
@@ -149,6 +162,18 @@ def read(folder: Path) -> Checkpoint:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {type(error).__name__} {error}") from error
+
+
+def _state(path: Path) -> dict[str, Any]:
+    try:
+        state = json.loads(_bytes(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not of a checkpoint of Lamarckian")
+    if state.get("number") != NUMBER:
+        raise CheckpointError(f"{path} has format number {state.get('number')}; this version of Lamarckian reads number {NUMBER}")
+    return state
 
 
 def pack(tree: Any) -> tuple[dict[str, np.ndarray], Any]:
@@ -225,6 +250,8 @@ def _fill(folder: Path, checkpoint: Checkpoint) -> None:
         content = to_safetensors(arrays)
         write(folder / f"{name}.safetensors", content)
         files[name] = {"size_bytes": len(content), "crc32": zlib.crc32(content)}
+    if checkpoint.replay:
+        files["replay"] = write_arrays(folder / REPLAY, checkpoint.replay)
     state = {
         "format": FORMAT,
         "number": NUMBER,

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,7 @@ from lamarckian.mdp import Role
 from lamarckian.nets import FlatParameters, Outputs, Policy, choose
 from lamarckian.nets.heads import Evaluation, Parameters
 from lamarckian.nets.precision import Dtype, MemoryFormat
+from lamarckian.rl.algorithm import Algorithm
 
 Discount: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
@@ -128,12 +129,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {name: x.clone() for name, x in (state | self._optimizer_state).items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        mine = ActorCritic.state_dict(self)  # of which a subclass may have more
-        if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
-            raise CheckpointError(
-                f"this is not the state of a learner by {type(self).__name__} of {len(self.parameters.gradient)} parameters: expected "
-                f"{ {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
-            )
+        require_state(self, ActorCritic.state_dict(self), state)  # of which a subclass may have more
         with torch.no_grad():
             self.parameters.parameter.copy_(state["parameters"])
         for name, x in self._optimizer_state.items():
@@ -181,20 +177,14 @@ class ActorCritic(ABC, Generic[SettingsOf]):
 
     def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
         """The optimiser, and its state under the names it has in a checkpoint."""
-        settings, gradient = self.settings, self.parameters.gradient
+        settings = self.settings
         if settings.optimizer == "rmsprop":
             rmsprop = torch.optim.RMSprop(
                 [self.parameters.parameter], lr=settings.learning_rate, alpha=settings.rmsprop_decay, eps=settings.rmsprop_epsilon
             )
-            return rmsprop, self._attach("rmsprop", rmsprop, {"step": torch.zeros(()), "square_avg": torch.zeros_like(gradient)})
-        optimizer = torch.optim.Adam(
-            [self.parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
-        )
-        state = {
-            "step": torch.zeros((), device=self.device),
-            "exp_avg": torch.zeros_like(gradient),
-            "exp_avg_sq": torch.zeros_like(gradient),
-        }
+            statistics = {"step": torch.zeros(()), "square_avg": torch.zeros_like(self.parameters.gradient)}
+            return rmsprop, self._attach("rmsprop", rmsprop, statistics)
+        optimizer, state = adam(self.parameters, settings)
         return optimizer, self._attach("adam", optimizer, state)
 
     def _attach(self, name: str, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -210,12 +200,10 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return learning_rate, settings.entropy_weight + (final - settings.entropy_weight) * progress
 
     def _learning_rate(self, progress: float) -> float:
-        return self.settings.learning_rate * _factor(self.settings.learning_rate_schedule, progress)
+        return self.settings.learning_rate * factor(self.settings.learning_rate_schedule, progress)
 
     def _per_reward(self, setting: str, given: Mapping[str, float]) -> Tensor:
-        if set(given) != set(self.role.rewards):
-            raise RecipeError(f"`{setting}` names the rewards {sorted(given)}; the game has {sorted(self.role.rewards)}")
-        return torch.tensor([given[name] for name in self.role.rewards], device=self.device)
+        return per_reward(self.role, setting, given).to(self.device)
 
     def _mask(self, batch: Mapping[str, Tensor], version: int) -> tuple[Tensor, dict[str, float]]:
         """Which samples to learn from, bool `[T, B]`, and the metrics of that."""
@@ -306,6 +294,47 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {f"{metric}.{name}": value for name, value in zip(self.role.rewards, values, strict=True)}
 
 
+class AdamSettings(Protocol):
+    """What `adam` wants to know."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def adam_betas(self) -> tuple[float, float]: ...
+    @property
+    def adam_epsilon(self) -> float: ...
+
+
+def adam(parameters: FlatParameters, settings: AdamSettings) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
+    """The optimiser of `parameters`, and the state that it changes in place once that is attached to it."""
+    optimizer = torch.optim.Adam(
+        [parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
+    )
+    gradient = parameters.gradient
+    state = {
+        "step": torch.zeros((), device=gradient.device),
+        "exp_avg": torch.zeros_like(gradient),
+        "exp_avg_sq": torch.zeros_like(gradient),
+    }
+    return optimizer, state
+
+
+def per_reward(role: Role, setting: str, given: Mapping[str, float]) -> Tensor:
+    """A number for each reward, `[R]`. Raises RecipeError where `given` does not name just the role's rewards."""
+    if set(given) != set(role.rewards):
+        raise RecipeError(f"`{setting}` names the rewards {sorted(given)}; the game has {sorted(role.rewards)}")
+    return torch.tensor([given[name] for name in role.rewards])
+
+
+def require_state(algorithm: Algorithm, mine: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Raises CheckpointError where `state` has other tensors than the algorithm's own, `mine`."""
+    if state.keys() != mine.keys() or any(state[name].shape != x.shape for name, x in mine.items()):
+        raise CheckpointError(
+            f"this is not the state of a learner by {type(algorithm).__name__} of {len(algorithm.parameters.gradient)} parameters: "
+            f"expected { {name: tuple(x.shape) for name, x in mine.items()} }, got { {name: tuple(x.shape) for name, x in state.items()} }"
+        )
+
+
 def split(minibatch: Part, limit: int) -> tuple[int, list[Part]]:
     """How long a minibatch is, and its parts, of at most `limit` each and as equal as can be."""
     size = minibatch.stop if isinstance(minibatch, slice) else len(minibatch)
@@ -347,7 +376,7 @@ def suspects(batch: Mapping[str, Tensor]) -> str:
     return f"not finite in the batch: {', '.join(found)}" if found else "the batch is finite: a lower learning rate may help"
 
 
-def _factor(schedule: str, progress: float) -> float:
+def factor(schedule: str, progress: float) -> float:
     """1 at the run's start; at its end 1 if constant, else 0."""
     if schedule == "constant":
         return 1.0

@@ -16,7 +16,11 @@ class Algorithm(Protocol):
     """Turns fragments into the next version of a policy. Knows nothing of processes, files or games.
 
     A class of this kind has its settings' model at `Settings`, and is made by
-    `Class(policy, role, settings, device=…, dtype=…, seed=…)`.
+    `Class(policy, role, settings, device=…, dtype=…, seed=…)`. Where it learns another kind of network than `policy`, it says which in its
+    attribute `network`: the `kind` of that class, and what a recipe gets that names none.
+
+    One with a replay has besides `save_replay()`, which gives it as arrays by name (views, good until the next update), and
+    `load_replay(arrays)`, called after `load_state_dict`; the newest checkpoint alone holds it, so it must do without, too.
     """
 
     @property

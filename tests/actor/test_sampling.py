@@ -13,7 +13,7 @@ from lamarckian.actor.sampling import Sampler
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.evaluate.plan import export
 from lamarckian.mdp import Continuous, Discrete, Role, Vector
-from lamarckian.nets import Policy, evaluate
+from lamarckian.nets import Policy, QNetwork, build, evaluate
 
 
 def role(**heads) -> Role:
@@ -125,3 +125,62 @@ def build_policy(seat: Role, squashed: bool) -> Policy:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return Policy(seat, hidden=(16,), policy_gain=1.0, log_std="network", squashed=squashed)
+
+
+def explore(epsilon: float, q: np.ndarray, mask: np.ndarray | None = None, greedy: bool = False, seed: int = 0):  # type: ignore[no-untyped-def]
+    """Actions and probabilities for one head `a`."""
+    outputs = {"head.a.q": q, "head.a.epsilon": np.full((len(q), 1), epsilon, np.float32)}
+    sampler = Sampler(role(a=Discrete(q.shape[1], masked=mask is not None)), greedy=greedy)
+    actions, log_probs = sampler(outputs, {} if mask is None else {"a": mask}, np.random.default_rng(seed))
+    return actions["a"], np.exp(log_probs["a"])
+
+
+def test_epsilon_greedy_frequencies_are_probabilities():
+    q = np.tile(np.float32([1.0, 3.0, 2.0, -1e15]), (200_000, 1))  # the last is a unit that is not valid
+    actions, p = explore(0.3, q)
+    np.testing.assert_allclose(np.bincount(actions, minlength=4) / len(q), [0.1, 0.8, 0.1, 0.0], atol=0.005)
+    np.testing.assert_allclose(p, np.array([0.1, 0.8, 0.1, 0.0])[actions], rtol=1e-5)
+    mask = np.tile([True, False, True, True], (len(q), 1))
+    actions, p = explore(0.3, q, mask)
+    np.testing.assert_allclose(np.bincount(actions, minlength=4) / len(q), [0.15, 0.0, 0.85, 0.0], atol=0.005)
+    np.testing.assert_allclose(p, np.array([0.15, 0.0, 0.85, 0.0])[actions], rtol=1e-5)
+
+
+@given(st.integers(1, 8), st.floats(0, 1, width=32), st.integers(0, 2**32 - 1))
+def test_epsilon_greedy_keeps_to_the_mask(n, epsilon, seed):
+    generator = np.random.default_rng(seed)
+    q = generator.normal(0, 20, (16, n)).astype(np.float32)
+    mask = generator.random((16, n)) < 0.5
+    mask[np.arange(16), generator.integers(n, size=16)] = True
+    best = np.where(mask, q, -np.inf).argmax(1)
+    actions, p = explore(epsilon, q, mask, seed=seed)
+    assert mask[np.arange(16), actions].all()
+    count = mask.sum(1)
+    np.testing.assert_allclose(p, np.where(actions == best, 1 - epsilon, 0) + epsilon / count, rtol=1e-4)
+    for greedy in ({"greedy": True}, {}):
+        assert (explore(epsilon if greedy else 0.0, q, mask, **greedy)[0] == best).all()
+
+
+def test_epsilon_greedy_faults_are_named():
+    with pytest.raises(ContractError, match=r"head 'a' leaves no legal action \(row 1"):
+        explore(0.5, np.zeros((2, 2), np.float32), np.array([[True, True], [False, False]]))
+    with pytest.raises(NumericsError, match="values of head 'a' are not finite"):
+        explore(0.5, np.array([[0.0, np.nan]], np.float32))
+
+
+def test_epsilon_greedy_probabilities_are_those_the_learner_computes():
+    seat = role(button=Discrete(3, masked=True), target=Discrete(4, masked=True, given="button", active=(True, False, True)))
+    generator = np.random.default_rng(0)
+    network = build(QNetwork, seat, 0, hidden=(16,), head_gain=1.0)
+    network.epsilon.fill_(0.4)
+    inputs = {"x": generator.normal(size=(256, 1)).astype(np.float32)}
+    legal = {"button": generator.random((256, 3)) < 0.6, "target": generator.random((256, 3, 4)) < 0.6}
+    for mask in legal.values():
+        mask[..., 0] |= ~mask.any(axis=-1)
+    actions, log_probs = Sampler(seat)(Inference(export(network))(inputs), legal, generator)
+    with torch.no_grad():
+        outputs = network({"x": torch.from_numpy(inputs["x"])})
+        acts, masks = ({name: torch.from_numpy(x) for name, x in arrays.items()} for arrays in (actions, legal))
+        found = evaluate(seat, network.heads, outputs.heads, acts, masks)
+    for name in seat.heads:
+        np.testing.assert_allclose(log_probs[name], found[name].log_prob.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lamarckian.errors import CheckpointError, RunFolderError
 from lamarckian.mdp import Continuous, Discrete, Image, Role, Vector
 from lamarckian.record import checkpoint as checkpoints
-from lamarckian.record.checkpoint import Checkpoint, as_tensors, load, pack, save, saved, unpack
+from lamarckian.record.checkpoint import Checkpoint, as_tensors, load, load_replay, pack, save, saved, unpack
 from lamarckian.record.run import Run
 from lamarckian.record.signature import check_signature, signature
 
@@ -137,6 +137,34 @@ def test_without_scores_the_best_is_the_last(run):
     assert load(run, "best").steps == 20
 
 
+def test_the_newest_alone_has_the_replay(run):
+    for steps, score in ((10, 0.9), (20, 0.5), (30, 0.5)):
+        save(run, make(steps, score, replay={"frames": np.full(5, steps)}), keep=2)
+        assert (load_replay(run, steps)["frames"] == steps).all()
+    assert saved(run) == [10, 20, 30]
+    assert load_replay(run, 10) is load_replay(run, 20) is None
+    save(run, make(40, 0.1), keep=4)
+    assert load_replay(run, 30) is None and load_replay(run, 40) == {}
+    assert all(load(run, steps).steps == steps for steps in saved(run))
+
+
+def test_a_damaged_replay_is_refused(run):
+    save(run, make(10, replay={"frames": np.zeros(5)}), keep=2)
+    flip(run.checkpoints_path / "10" / "replay.safetensors")
+    with pytest.raises(CheckpointError, match=r"replay\.safetensors is damaged"):
+        load_replay(run, 10)
+    assert load(run).steps == 10
+
+
+def test_a_full_disk_leaves_the_replay_that_was_saved(run, monkeypatch):
+    save(run, make(10, replay={"frames": np.full(5, 10)}), keep=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RunFolderError, match="disk is full"):
+            save(run, make(20, replay={"frames": np.full(5, 20)}), keep=1)
+    assert saved(run) == [10] and (load_replay(run, 10)["frames"] == 10).all()
+
+
 def test_a_checkpoint_that_is_not_there_is_refused(run):
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
         load(run)
@@ -232,7 +260,8 @@ run = Run(Path(sys.argv[1]))
 steps = max(saved(run), default=0)
 while True:
     steps += 1
-    save(run, Checkpoint(steps, steps, steps % 7, {}, {"w": np.full(50_000, steps, np.float32)}), keep=2)
+    arrays = {"w": np.full(50_000, steps, np.float32)}
+    save(run, Checkpoint(steps, steps, steps % 7, {}, arrays, replay=arrays), keep=2)
     print(steps, flush=True)
 """
 
@@ -246,6 +275,7 @@ def test_a_writer_that_is_killed_leaves_the_newest_whole(run):
         announced = writer.communicate()[0].split()
         newest = load(run)
         assert np.all(newest.policy["w"] == newest.steps)
+        assert np.all(load_replay(run, newest.steps)["w"] == newest.steps)
         assert load(run, "best").steps
         if announced:
             assert newest.steps >= int(announced[-1])

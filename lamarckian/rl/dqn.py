@@ -1,0 +1,366 @@
+"""Deep Q-learning (Mnih et al. 2015, https://doi.org/10.1038/nature14236): double, dueling, n-step, with prioritised replay."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from operator import itemgetter
+from time import perf_counter
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from lamarckian import ops
+from lamarckian.data.replay import Replay, Sequences, Windows, parse_size, require_memory
+from lamarckian.errors import NumericsError, RecipeError
+from lamarckian.mdp import Role
+from lamarckian.nets import FlatParameters, QNetwork, activity, choose, mode
+from lamarckian.nets.heads import Parameters
+from lamarckian.nets.precision import Dtype, MemoryFormat
+from lamarckian.rl.actor_critic import Decay, Discount, Step, adam, factor, per_reward, require_state, rows_of, split, suspects
+
+
+def _size(given: str) -> str:
+    parse_size(given)
+    return given
+
+
+class DQNSettings(BaseModel):
+    """The settings of DQN.
+
+    minibatch: samples of one step of the optimiser. replay_ratio: samples drawn for each that was played; it decides how many steps
+        an update makes.
+    replay_size: what the replay may take of the memory; replay_samples: how many samples it holds at most, None for as many as fit.
+    learning_starts: no step before the replay has so many samples to draw.
+    n_step: rewards of a target; windows are shorter at the end of a fragment's column, see `Replay.windows`.
+    double: the online network chooses the action whose value the target network gives (van Hasselt et al. 2016).
+    prioritised: samples are drawn by (|TD error| + priority_epsilon)^priority_exponent and weighed by importance_exponent, β, which goes
+        linearly to final_importance_exponent over the run (Schaul et al. 2016). Otherwise all alike.
+    target_every, target_rate: each so many steps θ⁻ ← θ⁻ + rate · (θ − θ⁻).
+    epsilon: goes linearly to final_epsilon over epsilon_share of the run, or over epsilon_steps samples, where that is given.
+    reward_weights: what is learned is the value of Σ_r w_r r; a name left out weighs 1.
+
+    A network with a memory learns from whole columns (Kapturowski et al. 2019, "R2D2"): a minibatch is as many as have `minibatch` samples.
+    stored_state: goes on from what the actor remembered when it played; otherwise from nothing. burn_in: steps that a column begins with
+        which only bring the memory up to date.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    learning_rate: float = Field(default=3e-4, gt=0)
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    minibatch: int = Field(default=256, ge=1)
+    replay_ratio: float = Field(default=8.0, gt=0)
+    replay_size: Annotated[str, AfterValidator(_size)] = "1GB"
+    replay_samples: int | None = Field(default=None, ge=1)
+    learning_starts: int = Field(default=10_000, ge=1)
+    gamma: Discount = 0.99
+    reward_weights: dict[str, float] = {}
+    n_step: int = Field(default=3, ge=1)
+    double: bool = True
+    prioritised: bool = True
+    priority_exponent: float = Field(default=0.6, ge=0)
+    priority_epsilon: float = Field(default=1e-6, gt=0)
+    importance_exponent: float = Field(default=0.4, ge=0)
+    final_importance_exponent: float = Field(default=1.0, ge=0)
+    stored_state: bool = True
+    burn_in: int = Field(default=0, ge=0)
+    target_every: int = Field(default=500, ge=1)
+    target_rate: float = Field(default=1.0, gt=0, le=1)
+    epsilon: float = Field(default=1.0, ge=0, le=1)
+    final_epsilon: float = Field(default=0.02, ge=0, le=1)
+    epsilon_share: float = Field(default=0.1, gt=0, le=1)
+    epsilon_steps: int | None = Field(default=None, ge=1)
+    loss: Literal["huber", "squared"] = "huber"
+    max_gradient_norm: float | None = Field(default=10.0, gt=0)
+    adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
+    adam_epsilon: float = Field(default=1e-5, gt=0)
+
+
+class DQN:
+    """Fragments → versions, see `Algorithm`. The same seed and the same batches give the same versions, bit for bit.
+
+    With several heads the target is one for all, the mean over the heads that matter of their value of what each would do next, and so are
+    error and loss means over the heads that mattered (Tavakoli et al. 2018, https://arxiv.org/abs/1711.08946, eq. 5 and 6).
+
+    | metric | mean over the update's steps, unless said otherwise |
+    | --- | --- |
+    | `loss`, `td_error.mean` | weighed by importance; mean of |target − Q(s, a)| |
+    | `q.mean`, `target.mean` | of the actions that were taken; of their targets |
+    | `gradient_norm`, `learning_rate` | before clipping; of this update |
+    | `epsilon`, `beta` | of those who act from now on; of this update |
+    | `priority.max` | the highest that a sample ever had, to the power of the exponent |
+    | `replay.samples`, `replay.eligible`, `replay.size_bytes` | held; of those, which can be drawn; what they take |
+    | `age.mean` | of the samples drawn, in versions |
+    | `optimiser.steps` | of this update |
+    | `samples` | that were played, and may be drawn |
+    | `staleness.mean`, `staleness.max` | versions, over the samples that were played; once |
+    | `time.store_s`, `time.sample_s`, `time.forward_s`, `time.backward_s`, `time.step_s` | sums |
+    """
+
+    Settings = DQNSettings
+    network: ClassVar[str] = "q"
+
+    def __init__(
+        self,
+        policy: QNetwork,
+        role: Role,
+        settings: DQNSettings,
+        *,
+        device: str = "cpu",
+        dtype: Dtype = "auto",
+        memory_format: MemoryFormat = "auto",
+        seed: int = 0,
+    ) -> None:
+        self._size_bytes = parse_size(settings.replay_size)
+        require_memory(self._size_bytes, "algorithm.replay_size")
+        self.policy, self.role, self.settings = policy.to(device), role, settings
+        self.device = torch.device(device)
+        self.precision = choose(policy, role, self.device, dtype, memory_format)
+        self._target = copy.deepcopy(policy).requires_grad_(False)
+        self.parameters, self._target_parameters = FlatParameters(policy), FlatParameters(self._target)
+        self._optimizer, self._optimizer_state = adam(self.parameters, settings)
+        self._optimizer.state[self.parameters.parameter] = self._optimizer_state
+        self._generator = torch.Generator().manual_seed(seed)
+        self._steps = self._played = 0
+        self._due = 0.0  # samples that are still to be drawn for those that were played, less than a minibatch
+        self._replay: Replay | None = None
+        self._set_epsilon(0.0)
+        self.set_reward_weights(settings.reward_weights)
+
+    def set_reward_weights(self, weights: Mapping[str, float]) -> None:
+        """As `ActorCritic.set_reward_weights`; samples from before are weighed anew, too."""
+        given = {**dict.fromkeys(self.role.rewards, 1.0), **weights}
+        self._reward_weights = per_reward(self.role, "reward_weights", given).to(self.device)
+
+    def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
+        settings = self.settings
+        spent = dict.fromkeys(("store", "sample", "forward", "backward", "step"), 0.0)
+        started = perf_counter()
+        replay = self._filled(batch)
+        self._played += batch["learn"].numel()
+        spent["store"] = perf_counter() - started
+
+        learning_rate = settings.learning_rate * factor(settings.learning_rate_schedule, progress)
+        self._optimizer.param_groups[0]["lr"] = learning_rate
+        beta = 0.0
+        if settings.prioritised:
+            beta = settings.importance_exponent + (settings.final_importance_exponent - settings.importance_exponent) * progress
+        count = 0.0
+        if replay.eligible_samples >= settings.learning_starts:
+            drawn = self._entries(replay) * (replay.steps if self.policy.state else 1)
+            count, self._due = divmod(self._due + batch["learn"].numel() * settings.replay_ratio, drawn)
+        try:
+            steps = [self._step(replay, beta, version, spent) for _ in range(int(count))]
+        except NumericsError as error:
+            raise NumericsError(f"DQN, update of version {version}: {error}; {suspects(batch)}") from None
+        self._set_epsilon(progress)
+        staleness = version - batch["version"]
+        return {
+            **({name: sum(step[name] for step in steps) / count for name in steps[0]} if steps else {}),
+            "epsilon": float(self.policy.epsilon),
+            "beta": beta,
+            "priority.max": replay.highest,
+            "replay.samples": replay.samples,
+            "replay.eligible": replay.eligible_samples,
+            "replay.size_bytes": replay.size_bytes,
+            "learning_rate": learning_rate,
+            "optimiser.steps": count,
+            "samples": int(batch["learn"].sum()),
+            "staleness.mean": float(staleness.double().mean()),
+            "staleness.max": float(staleness.max()),
+            **{f"time.{name}_s": seconds for name, seconds in spent.items()},
+        }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        state = {
+            "parameters": self.parameters.parameter.detach(),
+            "target": self._target_parameters.parameter.detach(),
+            "generator": self._generator.get_state(),
+            "counts": torch.tensor([self._steps, self._played]),
+            "due": torch.tensor(self._due, dtype=torch.float64),
+            **{f"adam.{name}": x for name, x in self._optimizer_state.items()},
+        }
+        return {name: x.clone() for name, x in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        require_state(self, self.state_dict(), state)
+        with torch.no_grad():
+            self.parameters.parameter.copy_(state["parameters"])
+            self._target_parameters.parameter.copy_(state["target"])
+        for name, x in self._optimizer_state.items():
+            x.copy_(state[f"adam.{name}"])
+        self._generator.set_state(state["generator"].cpu())
+        self._steps, self._played = state["counts"].tolist()
+        self._due = float(state["due"])
+
+    def save_replay(self) -> dict[str, np.ndarray]:
+        """The replay; views, good until the next update."""
+        return {} if self._replay is None else self._replay.save()
+
+    def load_replay(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Goes on with a replay that was saved. Raises CheckpointError where it is of another game or size."""
+        self._make_replay(arrays["reward"].shape[1]).load(arrays)
+
+    def _filled(self, batch: Mapping[str, Tensor]) -> Replay:
+        """The replay with the columns of `batch` in it."""
+        fragment = {name: x.cpu().numpy() for name, x in batch.items()}
+        replay = self._replay or self._make_replay(len(fragment["reward"]))
+        replay.add(fragment)
+        return replay
+
+    def _make_replay(self, steps: int) -> Replay:
+        if self.settings.burn_in >= steps:
+            raise RecipeError(f"algorithm.burn_in: given {self.settings.burn_in}; a fragment has {steps} steps; allowed: fewer")
+        self._replay = Replay(self.role, steps, self._size_bytes, self.settings.replay_samples, self.policy.state)
+        return self._replay
+
+    def _set_epsilon(self, progress: float) -> None:
+        settings = self.settings
+        if settings.epsilon_steps is None:
+            done = progress / settings.epsilon_share
+        else:
+            done = self._played / settings.epsilon_steps
+        with torch.no_grad():
+            self.policy.epsilon.fill_(settings.epsilon + (settings.final_epsilon - settings.epsilon) * min(done, 1.0))
+
+    def _step(self, replay: Replay, beta: float, version: int, spent: dict[str, float]) -> Step:
+        """One step of the optimiser; the gradient is summed up over portions that fit the caches."""
+        settings = self.settings
+        started = perf_counter()
+        uniform = torch.rand(self._entries(replay), dtype=torch.float64, generator=self._generator).numpy()
+        entries, weights = replay.draw(uniform, beta)
+        draw, judge = (replay.sequences, self._sequence_loss) if self.policy.state else (replay.windows, self._loss)
+        drawn: Any = draw(entries, settings.n_step, settings.gamma)
+        tensors = drawn.map(lambda x: torch.from_numpy(x).to(self.device, non_blocking=True))
+        weight = torch.from_numpy(weights).to(self.device)
+        spent["sample"] += perf_counter() - started
+
+        self.parameters.zero_gradient()
+        size, rows = len(entries), self.precision.rows
+        if self.policy.state:
+            size, rows = max(int(drawn.learn[:, settings.burn_in :].sum()), 1), max(rows // (replay.steps + 1), 1)
+        sums, errors = [], []
+        for part in split(slice(0, len(entries)), rows)[1]:
+            started = perf_counter()
+            loss, error, terms = judge(tensors.map(itemgetter(part)), weight[part], size)
+            middle = perf_counter()
+            loss.backward()  # type: ignore[no-untyped-call]
+            spent["forward"] += middle - started
+            spent["backward"] += perf_counter() - middle
+            sums.append(terms)
+            errors.append(error)
+
+        started = perf_counter()
+        gradient = self.parameters.gradient
+        error = torch.cat(errors)
+        # The only wait for the device: everything that is asked of this step comes in one piece.
+        numbers = torch.cat([torch.stack(sums).sum(0), error.mean()[None], torch.linalg.vector_norm(gradient)[None], error]).cpu()
+        metrics = dict(zip(("loss", "q.mean", "target.mean", "td_error.mean", "gradient_norm"), numbers[:5].tolist(), strict=True))
+        if not all(map(math.isfinite, metrics.values())):
+            wrong = ", ".join(f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value))
+            raise NumericsError(f"{wrong}; the parameters are those from before this step")
+        limit = settings.max_gradient_norm
+        if limit is not None and metrics["gradient_norm"] > limit:
+            gradient.mul_(limit / metrics["gradient_norm"])
+        self._optimizer.step()
+        self._steps += 1
+        if self._steps % settings.target_every == 0:
+            with torch.no_grad():
+                self._target_parameters.parameter.lerp_(self.parameters.parameter, settings.target_rate)
+        spent["step"] += perf_counter() - started
+
+        if settings.prioritised:
+            started = perf_counter()
+            replay.prioritise(entries, (numbers[5:].double().numpy() + settings.priority_epsilon) ** settings.priority_exponent)
+            spent["sample"] += perf_counter() - started
+        return metrics | {"age.mean": float((version - drawn.version).mean())}
+
+    def _entries(self, replay: Replay) -> int:
+        """Entries of a minibatch: samples, or columns of them."""
+        return max(self.settings.minibatch // replay.steps, 1) if self.policy.state else self.settings.minibatch
+
+    def _loss(self, windows: Windows[Tensor], weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What a portion adds to the loss of a minibatch of `size`; |TD error| `[K]`; its part of loss, mean Q, mean target, `[3]`."""
+        target = self._targets(windows)
+        taken = self._values(self._qualities(self.policy, windows.inputs), windows.actions)
+        active = activity(self.role, windows.actions)
+        error = ops.huber if self.settings.loss == "huber" else ops.squared_error
+        losses = _mean_over_heads({name: error(q, target) for name, q in taken.items()}, active)
+        loss = (weight * losses).sum() / size
+        with torch.no_grad():
+            errors = _mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active)
+            q = _mean_over_heads(taken, active)
+            return loss, errors, torch.stack([loss.detach(), q.sum() / size, target.sum() / size])
+
+    def _sequence_loss(self, drawn: Sequences[Tensor], weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """As `_loss`, of whole columns, time-major inside; a column's error is 0.9 of its largest and 0.1 of its mean."""
+        begin, (columns, steps) = self.settings.burn_in, drawn.learn.shape
+        rows = (steps - begin) * columns
+        actions = {name: _time_major(x[:, begin:]) for name, x in drawn.actions.items()}
+        legal = {name: _time_major(x[:, begin:]) for name, x in drawn.legal.items()}
+        chosen = self._unrolled(self.policy, drawn)
+        with torch.no_grad():
+            judged = self._unrolled(self._target, drawn)
+            best = mode(self.role, self.policy.heads, chosen if self.settings.double else judged, legal)
+            value = _mean_over_heads(self._values(judged, best), activity(self.role, best)).unflatten(0, (-1, columns))
+            value = value.gather(0, drawn.ends[:, begin:].T - begin).flatten()
+            target = _time_major(drawn.returns[:, begin:]) @ self._reward_weights + _time_major(drawn.discount[:, begin:]) * value
+        taken = self._values({name: rows_of(q, slice(rows)) for name, q in chosen.items()}, actions)
+        active, learn = activity(self.role, actions), _time_major(drawn.learn[:, begin:])
+        error = ops.huber if self.settings.loss == "huber" else ops.squared_error
+        losses = _mean_over_heads({name: error(q, target) for name, q in taken.items()}, active) * learn
+        loss = (weight * losses.unflatten(0, (-1, columns)).sum(0)).sum() / size
+        with torch.no_grad():
+            errors = _mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active) * learn
+            errors = errors.unflatten(0, (-1, columns))
+            mean = errors.sum(0) / drawn.learn[:, begin:].sum(1).clamp(min=1)
+            sums = torch.stack([loss.detach(), (_mean_over_heads(taken, active) * learn).sum() / size, (target * learn).sum() / size])
+            return loss, 0.9 * errors.amax(0) + 0.1 * mean, sums
+
+    def _unrolled(self, network: QNetwork, drawn: Sequences[Tensor]) -> dict[str, Parameters]:
+        """What a network says in all rows of some columns but those of the burn-in, time-major `[(T+1−burn_in)·K, n]` by head."""
+        begin = self.settings.burn_in
+        state = {name: x if self.settings.stored_state else torch.zeros_like(x) for name, x in drawn.state.items()}
+        inputs, first = drawn.inputs, drawn.first.T
+        with self.precision.autocast(self.device):
+            if begin:
+                with torch.no_grad():
+                    early = self.precision.arrange({name: _time_major(x[:, :begin]) for name, x in inputs.items()})
+                    state = network(early, state, first[:begin]).state
+            late = self.precision.arrange({name: _time_major(x[:, begin:]) for name, x in inputs.items()})
+            return network(late, state, first[begin:]).heads  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def _targets(self, windows: Windows[Tensor]) -> Tensor:
+        """Σ_i γ^i r_i + γ^k Q⁻(s', argmax_a Q(s', a)) over the actions that are legal there, `[K]`; Q⁻ in the argmax where not double."""
+        judged = self._qualities(self._target, windows.next_inputs)
+        chosen = self._qualities(self.policy, windows.next_inputs) if self.settings.double else judged
+        best = mode(self.role, self.policy.heads, chosen, windows.next_legal)
+        value = _mean_over_heads(self._values(judged, best), activity(self.role, best))
+        return windows.returns @ self._reward_weights + windows.discount * value
+
+    def _qualities(self, network: QNetwork, inputs: Mapping[str, Tensor]) -> dict[str, Parameters]:
+        with self.precision.autocast(self.device):
+            return network(self.precision.arrange(inputs)).heads  # type: ignore[no-any-return]
+
+    def _values(self, qualities: Mapping[str, Any], actions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Q of the actions, `[K]` by head."""
+        return {name: quality.q.gather(-1, actions[name].long().unsqueeze(-1)).squeeze(-1) for name, quality in qualities.items()}
+
+
+def _time_major(x: Tensor) -> Tensor:
+    """`[K, T, …]` → `[T·K, …]`."""
+    return x.transpose(0, 1).flatten(0, 1)
+
+
+def _mean_over_heads(values: Mapping[str, Tensor], active: Mapping[str, Tensor | None]) -> Tensor:
+    """The mean of `values` over the heads that matter, `[K]`; the first one always does."""
+    if len(values) == 1:
+        return next(iter(values.values()))
+    weights = {name: torch.ones_like(x) if (here := active[name]) is None else here.to(x.dtype) for name, x in values.items()}
+    return sum(x * weights[name] for name, x in values.items()) / sum(weights.values())  # type: ignore[return-value]
