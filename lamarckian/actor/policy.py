@@ -40,7 +40,7 @@ class Decision(NamedTuple):
 class ActingPolicy:
     """Answers batches of observations; `adopt` takes the newest version where there is a source of versions.
 
-    states: what it remembers of each seat; whoever seats it says there where matches begin.
+    states: what it remembers of each seat; whoever seats it says there where matches begin. parameters: flat, of the version it holds.
     """
 
     def __init__(
@@ -60,16 +60,22 @@ class ActingPolicy:
         self._sample = Sampler(role, self._infer.squashed, greedy)
         self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
         self._versions = versions
-        self._parameters = np.empty(model.size, np.float32)
+        self.parameters = np.empty(model.size, np.float32)
 
     def adopt(self) -> None:
         """Takes the newest version, if it is newer than the one held. Cheap enough to ask before each decision: then
         samples are younger than if a version waited for the next fragment, and each says which version acted."""
         if self._versions is not None:
-            version = self._versions.take(self._parameters, self.version)
+            version = self._versions.take(self.parameters, self.version)
             if version is not None:
                 self.version = version
-                self._infer.load(self._parameters)
+                self._infer.load(self.parameters)
+
+    def hold(self, version: int, parameters: np.ndarray) -> None:
+        """Takes the flat float32 parameters of a version that stays."""
+        self.version = version
+        self.parameters[:] = parameters
+        self._infer.load(self.parameters)
 
     def decide(self, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], seats: np.ndarray, count: int) -> Decision:
         """Actions for the first `count` of B observations, and values `[B, R]` for all. seats: who made them, int `[B]`."""

@@ -48,8 +48,8 @@ class FirstOfEach(Tally):
         super().__init__(roles, matches, rewards)
         self.first: dict[int, MatchResult] = {}
 
-    def end(self, lane: int, result: Result | None) -> None:
-        super().end(lane, result)
+    def end(self, lane: int, result: Result | None, opponent: str = "") -> None:
+        super().end(lane, result, opponent)
         [ended], _ = self.take()
         self.first.setdefault(lane, ended)
 
