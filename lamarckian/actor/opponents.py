@@ -38,8 +38,8 @@ Make: TypeAlias = Callable[[str, np.random.Generator], ActingPolicy]
 class Seating:
     """Draws opponents for M matches, and holds the policies of those that sit somewhere.
 
-    Matches m with the same m mod S share a *slot*, for which one opponent is drawn. When `ROUNDS` matches a place have begun since, and nobody
-    of the draw before is left, the slot draws anew, whatever it drew before: so each opponent is met as often as its share says, and
+    Matches m with the same m mod S share a *slot*, for which one opponent is drawn. When `ROUNDS` matches a place have begun since, and
+    nobody of the draw before is left, the slot draws anew, whatever it drew before: so each opponent is met as often as its share says, and
     with S = `distinct` // 2 there are never more than `distinct` at a time. A match keeps its opponent to its end.
 
     Each draw has a random stream of its own, and is made in `settle`, between the ends and beginnings of the matches of one tick and the

@@ -9,18 +9,20 @@ import torch
 
 from lamarckian import plugins
 from lamarckian.actor.inference import Model
-from lamarckian.actor.process import Description, build_mdp, fragment_layout
+from lamarckian.actor.process import Description, LeagueDescription, build_mdp, fragment_layout
 from lamarckian.cluster.machine import cores
 from lamarckian.data.fragment import Layout
-from lamarckian.errors import CheckpointError, RecipeError
+from lamarckian.errors import CheckpointError, MisuseError, RecipeError
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
-from lamarckian.nets.parameters import manifest
+from lamarckian.nets.parameters import assign, manifest
 from lamarckian.nets.policy import build, parameter_count
 from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
+from lamarckian.recipe.league import League
 from lamarckian.record import checkpoint
-from lamarckian.record.run import open_training
+from lamarckian.record.league import LeagueFolder
+from lamarckian.record.run import Run, open_training
 from lamarckian.record.signature import check_signature
 
 
@@ -42,8 +44,11 @@ class Plan:
     device: str
 
 
-def plan(recipe: Recipe) -> Plan:
-    """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit."""
+def plan(recipe: Recipe, run: Run | None = None) -> Plan:
+    """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit.
+
+    run: in whose folder the league lies, where the recipe has one.
+    """
     serial = recipe.mode == "serial"
     count, wanted = recipe.actor.count, recipe.learner.threads
     spare = 1 if serial else max(1, cores() - 1)  # the learner has a core of its own
@@ -55,7 +60,12 @@ def plan(recipe: Recipe) -> Plan:
     mdp = plugins.build("game", recipe.game)
     role = mdp.roles[recipe.learners[0]]
     policy = build_policy(recipe, role)
+    for role_name, player in recipe.roles.items():
+        if player.agent == "run":
+            _check_opponent(recipe, player.settings["path"], f"roles.{role_name}.path")
     description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
+    if recipe.league is not None and run is not None:
+        description.league = _describe_league(recipe, recipe.league, run, role)
     layout = fragment_layout(description, build_mdp(description))
     return Plan(
         recipe,
@@ -87,6 +97,30 @@ def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) ->
     )
 
 
+def _describe_league(recipe: Recipe, league: League, run: Run, role: Role) -> LeagueDescription:
+    for folder in league.runs:
+        _check_opponent(recipe, folder, "league.runs")
+    models = {folder: trained(folder, role) for folder in league.runs}
+    return LeagueDescription(str(run.league_path), list(league.bots), models, league.distinct, league.swap_sides)
+
+
+def _check_opponent(recipe: Recipe, folder: str, key: str) -> None:
+    """Raises RecipeError where a run that shall be an opponent was not trained in the recipe's game."""
+    faults = differences(recipe, open_training(folder).recipe(), "this recipe", folder)
+    if faults:
+        raise RecipeError(f"{key}: {folder} cannot be an opponent, for it plays another game: {'; '.join(faults)}")
+
+
+def differences(one: Recipe, other: Recipe, where: str, there: str) -> list[str]:
+    """In what the games of two recipes differ; nothing where their agents can meet."""
+    left, right = ({**recipe.game.model_dump(mode="json"), "frame_skip": recipe.actor.frame_skip} for recipe in (one, other))
+    return [
+        f"{'actor' if key == 'frame_skip' else 'game'}.{key} is {left.get(key)!r} in {where}, {right.get(key)!r} in {there}"
+        for key in {**left, **right}
+        if left.get(key) != right.get(key)
+    ]
+
+
 def build_policy(recipe: Recipe, role: Role) -> Any:
     """The recipe's network for `role`, freshly initialised."""
     return build(lambda role: plugins.build("network", recipe.network, role), role, recipe.seed)
@@ -107,6 +141,21 @@ def load_policy(folder: str, role: Role, which: str = "best") -> tuple[Any, chec
     policy = build_policy(run.recipe(), role)
     restore(policy, saved.policy, folder)
     return policy, saved
+
+
+def members(folder: str) -> list[int]:
+    """The past versions in a run's league as of its newest checkpoint, oldest first. Raises MisuseError where it has no league."""
+    league = checkpoint.load(open_training(folder)).state.get("league")
+    if league is None:
+        raise MisuseError(f"run {folder} has no league; a recipe gives a role the agent 'league' to have one")
+    return [version for version, _ in league["versions"]]
+
+
+def load_member(folder: str, role: Role, version: int) -> Any:
+    """The policy of a past version in a run's league, to play `role`. Raises CheckpointError where it does not fit the game."""
+    policy, _ = load_policy(folder, role, "last")
+    assign(policy, LeagueFolder(open_training(folder).league_path).parameters(version))
+    return policy
 
 
 def restore(policy: Any, arrays: Any, where: str) -> None:
@@ -131,7 +180,8 @@ def _batched(recipe: Recipe, mdp: Any) -> bool:
 def _saves(recipe: Recipe, mdp: Any) -> bool:
     """Serial mode resumes exactly, which in the batched way takes a game and bots that can be saved in the middle."""
     bots = getattr(mdp, "bots", {})
-    if not all(hasattr(bots[player.agent], "save") for player in recipe.roles.values() if player.agent in bots):
+    seated = {*(player.agent for player in recipe.roles.values() if player.agent in bots), *(recipe.league.bots if recipe.league else ())}
+    if not all(hasattr(bots[name], "save") for name in seated):
         return False
     games = mdp.start_many(1, 0)
     try:

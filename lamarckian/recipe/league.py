@@ -12,6 +12,8 @@ from lamarckian.errors import RecipeError
 from lamarckian.plugins import Section, unknown
 from lamarckian.recipe.document import Keys, complete
 
+KINDS = ("opponents", "addition")
+
 Share: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 
 
