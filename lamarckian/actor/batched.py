@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lamarckian.actor.opponents import League
+from lamarckian.actor.opponents import Crowd, League
 from lamarckian.actor.policy import ActingPolicy
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.errors import NumericsError
 from lamarckian.mdp import BatchedMDP, Bot, Observations, Role, Steps
-from lamarckian.record.league import SELF
 from lamarckian.seeding import agent_seed, match_seed
 
 
@@ -103,27 +102,24 @@ class BatchedRollout:
         """Ends every match where it stands."""
         self._games.close()
 
-    def _sitting(self) -> list[tuple[ActingPolicy, list[Part]]]:
+    def _sitting(self) -> list[tuple[ActingPolicy | Crowd, list[Part]]]:
         """Every policy that plays now, with its parts; the learner's first, and its learning roles first of all."""
-        fixed = list(self._policies.values())
+        fixed: list[tuple[ActingPolicy | Crowd, list[Part]]] = list(self._policies.values())
         if self._league is None:
             return fixed
-        (home, parts), *others = fixed
-        seating, guests = self._league.seating, []
-        for name, matches in seating.groups().items():
-            first = len(parts) * self._matches if name == SELF else 0
-            taken = [Part(role, matches, first + k * self._matches) for k, role in enumerate(self._league.roles)]
-            if name == SELF:
-                parts = parts + taken
-            elif name in seating.guests:
-                guests.append((seating.guests[name], taken))
-        return [(home, parts), *others, *guests]
+        league, (home, parts) = self._league, fixed[0]
+        own, others = league.seating.places()
+        if len(own):
+            fixed[0] = home, parts + [Part(role, own, (len(parts) + k) * self._matches) for k, role in enumerate(league.roles)]
+        if len(others):
+            fixed.append((league.crowd, [Part(role, others, k * self._matches) for k, role in enumerate(league.roles)]))
+        return fixed
 
     def _inference_s(self) -> float:
-        guests = () if self._league is None else self._league.seating.guests.values()
-        return sum(policy.inference_s for policy in (*(policy for policy, _ in self._policies.values()), *guests))
+        crowd = 0.0 if self._league is None else self._league.crowd.inference_s
+        return crowd + sum(policy.inference_s for policy, _ in self._policies.values())
 
-    def _decide(self, policy: ActingPolicy, parts: list[Part], actions: dict[str, dict[str, np.ndarray]]) -> None:
+    def _decide(self, policy: ActingPolicy | Crowd, parts: list[Part], actions: dict[str, dict[str, np.ndarray]]) -> None:
         home = policy is self._policy
         finals = self._finals if home else []
         now = [self._now[part.role] for part in parts]
@@ -153,12 +149,12 @@ class BatchedRollout:
     def _ask_bots(self, actions: dict[str, dict[str, np.ndarray]]) -> None:
         for role, bot in self._bots:
             actions[role] = dict(bot.act(self._now[role]))
-        if self._league is not None:
-            for name, matches in self._league.seating.groups().items():
-                for role, bots in self._league_bots.items():
-                    if name in bots:
-                        acted = bots[name].act(self._now[role])
-                        self._play(actions, role, matches, {head: array[matches] for head, array in acted.items()})
+        for role, bots in self._league_bots.items():
+            for name, bot in bots.items():
+                matches = self._league.seating.of(name)  # type: ignore[union-attr]
+                if len(matches):
+                    acted = bot.act(self._now[role])
+                    self._play(actions, role, matches, {head: array[matches] for head, array in acted.items()})
 
     def _play(self, actions: dict[str, dict[str, np.ndarray]], role: str, matches: np.ndarray, played: Mapping[str, np.ndarray]) -> None:
         """Puts a role's actions in these matches among the others'."""
@@ -194,7 +190,7 @@ class BatchedRollout:
             self._numbers[ended] += 1
             self._seat(ended)
             for policy, parts in self._sitting():
-                policy.states.begin(np.concatenate([part.first + np.intersect1d(part.matches, ended) for part in parts]))
+                policy.begin(np.concatenate([part.first + np.intersect1d(part.matches, ended) for part in parts]))
 
     def _seat(self, matches: np.ndarray) -> None:
         """Matches begin: seats who comes from the league, and starts bots, those too that sit elsewhere."""
@@ -217,7 +213,7 @@ class BatchedRollout:
             "numbers": self._numbers.copy(),
             "games": self._games.save(),  # type: ignore[attr-defined]
             "bots": [bot.save() for _, bot in self._every_bot()],  # type: ignore[attr-defined]
-            "league": None if self._league is None else self._league.seating.save(),
+            "league": None if self._league is None else self._league.save(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -229,8 +225,8 @@ class BatchedRollout:
         for (_, bot), saved in zip(self._every_bot(), state["bots"], strict=True):
             bot.load(saved)  # type: ignore[attr-defined]
         if self._league is not None:
-            self._league.seating.load(state["league"])
-            self._league.seating.remember(state["league"])
+            self._league.load(state["league"])
+            self._league.remember(state["league"])
 
 
 def _join(arrays: Sequence[Any]) -> np.ndarray:

@@ -17,7 +17,6 @@ from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.errors import ContractError
 from lamarckian.mdp import MDP, Action, Agent, BotAgent, Loop, Observation, Result, Step, spar, train
-from lamarckian.record.league import SELF
 from lamarckian.seeding import agent_seed, match_seed
 
 by_lane = itemgetter(0)
@@ -42,11 +41,8 @@ class Table:
         seed = match_seed(rollout.seed, self.index, self.number)
         self.started = loop.ticks
         self.match = rollout.mdp.start(seed)
-        self._opponent = opponent = rollout.opponent(self.index, tapes is None)
-        self.agents = {
-            role: place.taken(opponent, rollout.desk(opponent)) if isinstance(place, Chair) else place
-            for role, place in self._places.items()
-        }
+        self._opponent = rollout.opponent(self.index, tapes is None)
+        self.agents = {role: place.taken(self._opponent) if isinstance(place, Chair) else place for role, place in self._places.items()}
         self._seated = len(self.agents)
         for role, agent in self.agents.items():
             seat: Any = agent
@@ -105,23 +101,20 @@ class CoroutineRollout:
         self._told: list[tuple[int, Step]] = []
         self._busy_s = 0.0
         self._league = league
-        self._taped = taped
-        self._guests: dict[str, Desk] = {}
         role = mdp.roles[learners[0]]
         self._home = Desk(policy, role, taped)
-        self._desks = {id(policy): self._home}
-        self._lanes = [Lane(index, policy.states, self._home.asked, self._told) for index in range(len(learners) * matches)]
+        self._desks: dict[int, Desk] = {id(policy): self._home}
+        self._lanes = [Lane(index, policy, self._home.asked, self._told) for index in range(len(learners) * matches)]
         seats: dict[str, Sequence[Agent | Chair]] = {name: self._lanes[k * matches : (k + 1) * matches] for k, name in enumerate(learners)}
         for name, player in others.items():
             if isinstance(player, ActingPolicy):
                 desk = self._desks.setdefault(id(player), Desk(player, mdp.roles[name], taped))
                 first = len(learners) * matches * (len(self._desks) + list(others).index(name))
-                seats[name] = [Lane(first + m, player.states, desk.guests, []) for m in range(matches)]
+                seats[name] = [Lane(first + m, player, desk.guests, []) for m in range(matches)]
             else:
                 seats[name] = player
-        for k, name in enumerate(league.roles if league is not None else ()):
-            first = len(learners) * matches * (len(self._desks) + len(others) + 1) + k * matches
-            seats[name] = [Chair(Lane(first + m, policy.states, [], []), self._league_bots()) for m in range(matches)]
+        if league is not None:
+            seats |= self._chairs(league, len(learners) * (len(self._desks) + len(others) + 1), taped)
         self.tables = [Table(self, m, {name: agents[m] for name, agents in seats.items()}) for m in range(matches)]
 
     def start(self) -> None:
@@ -151,30 +144,30 @@ class CoroutineRollout:
             return ""
         return self._league.seating.begin(match) if begins else self._league.seating.names[match]
 
-    def desk(self, opponent: str) -> Desk | None:
-        """Where an opponent from the league asks; None where that is a bot."""
-        guests = {} if self._league is None else self._league.seating.guests
-        if opponent not in guests:
-            return self._home if opponent == SELF else None
-        desk = self._guests.get(opponent)
-        if desk is None or desk.policy is not guests[opponent]:
-            desk = self._guests[opponent] = Desk(guests[opponent], self.mdp.roles[self.learners[0]], self._taped)
-        return desk
-
-    def _league_bots(self) -> dict[str, Agent]:
-        makers = {} if self._league is None else self._league.bots
-        return {name: BotAgent(make()) for name, make in makers.items()}
+    def _chairs(self, league: League, rows: int, taped: bool) -> dict[str, list[Chair]]:
+        """For each role of the league, its seats at the tables; `rows` times the tables are seats of others."""
+        matches = len(self._lanes) // len(self.learners)
+        crowd = self._desks[id(league.crowd)] = Desk(league.crowd, self.mdp.roles[self.learners[0]], taped)
+        return {
+            name: [
+                Chair(
+                    Lane((rows + k) * matches + m, league.crowd, crowd.guests, []),
+                    self._home,
+                    crowd,
+                    {bot: BotAgent(make()) for bot, make in league.bots.items()},
+                )
+                for m in range(matches)
+            ]
+            for k, name in enumerate(league.roles)
+        }
 
     def _answer(self) -> bool:
         start = time.perf_counter()
         finals = self._outcomes()
         if self._league is not None:
             self._league.seating.settle()
-            self._guests = {name: desk for name, desk in sorted(self._guests.items()) if name in self._league.seating.guests}
-        desks = [*self._desks.values(), *self._guests.values()]
-        inference = sum(desk.policy.inference_s for desk in desks)
         asked = False
-        for desk in desks:
+        for desk in self._desks.values():
             home = desk is self._home
             if desk.asked or desk.guests or (home and finals):
                 desk.policy.adopt()
@@ -182,9 +175,9 @@ class CoroutineRollout:
                 asked = True
         busy = time.perf_counter() - start
         self._busy_s += busy
-        spent = sum(desk.policy.inference_s for desk in desks) - inference
-        self.tally.bookkeeping_s += busy - spent
-        self.tally.inference_s += spent
+        inference = sum(desk.policy.inference_s for desk in self._desks.values())
+        self.tally.bookkeeping_s += busy - (inference - self.tally.inference_s)
+        self.tally.inference_s = inference
         return asked
 
     def _outcomes(self) -> list[tuple[int, Observation]]:
@@ -227,14 +220,14 @@ class CoroutineRollout:
                 }
                 for table in self.tables
             ],
-            "league": None if self._league is None else self._league.seating.save(),
+            "league": None if self._league is None else self._league.save(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state` instead of `start`: plays each match again up to where it stood."""
         self.tally.load(state["tally"])
         if self._league is not None:
-            self._league.seating.load(state["league"])
+            self._league.load(state["league"])
         parked = []
         for table, saved in zip(self.tables, state["tables"], strict=True):
             table.number = saved["number"]
@@ -248,7 +241,7 @@ class CoroutineRollout:
             self.loop.parked.clear()
         self.loop.parked = parked
         if self._league is not None:
-            self._league.seating.remember(state["league"])
+            self._league.remember(state["league"])
 
 
 def _columns(tape: Sequence[Action]) -> dict[str, np.ndarray]:

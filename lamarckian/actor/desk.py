@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lamarckian.actor.opponents import Crowd
 from lamarckian.actor.policy import ActingPolicy, Decision
 from lamarckian.actor.recorder import Recorder
-from lamarckian.actor.states import States
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import Action, Agent, Handoff, Observation, Result, Role, Step
+from lamarckian.record.league import SELF
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
@@ -23,11 +24,11 @@ by_index = attrgetter("index")
 class Lane:
     """The seat of a policy at one table: asks its desk, and hands on what came of it."""
 
-    __slots__ = ("asked", "handoff", "index", "observation", "opponent", "over", "result", "states", "tape", "told")
+    __slots__ = ("asked", "handoff", "index", "observation", "opponent", "over", "policy", "result", "tape", "told")
 
-    def __init__(self, index: int, states: States, asked: list[Lane], told: list[tuple[int, Step]]) -> None:
+    def __init__(self, index: int, policy: ActingPolicy | Crowd, asked: list[Lane], told: list[tuple[int, Step]]) -> None:
         self.index = index
-        self.states = states
+        self.policy = policy
         self.asked = asked
         self.told = told
         self.handoff: Handoff[Action] = Handoff()
@@ -38,7 +39,7 @@ class Lane:
         self.over = False
 
     def start(self, seed: int) -> None:
-        self.states.begin(np.array([self.index]))
+        self.policy.begin(np.array([self.index]))
         self.tape.clear()
         self.over = False
 
@@ -79,25 +80,28 @@ class Replay:
 class Chair:
     """The seat of a league's role at one table: who sits there changes from match to match.
 
-    lane: for policies. bots: an agent for each of the league's bots, by name.
+    lane: for policies. home: the desk of the newest version. crowd: of guests. bots: an agent for each of the league's bots, by name.
     """
 
-    def __init__(self, lane: Lane, bots: Mapping[str, Agent]) -> None:
+    def __init__(self, lane: Lane, home: Desk, crowd: Desk, bots: Mapping[str, Agent]) -> None:
         self._lane = lane
+        self._home = home
+        self._crowd = crowd
         self._bots = bots
 
-    def taken(self, name: str, desk: Desk | None) -> Agent | Lane:
-        """Who sits down: a bot, or the policy of this desk."""
-        if desk is None:
+    def taken(self, name: str) -> Agent | Lane:
+        """Who sits down."""
+        if name in self._bots:
             return self._bots[name]
-        self._lane.asked, self._lane.states = desk.guests, desk.policy.states
+        desk = self._home if name == SELF else self._crowd
+        self._lane.asked, self._lane.policy = desk.guests, desk.policy
         return self._lane
 
 
 class Desk:
     """Where the lanes of one policy ask. Those that learn come first in a batch, in the order of their index."""
 
-    def __init__(self, policy: ActingPolicy, role: Role, taped: bool) -> None:
+    def __init__(self, policy: ActingPolicy | Crowd, role: Role, taped: bool) -> None:
         self.policy = policy
         self.asked: list[Lane] = []
         self.guests: list[Lane] = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from itertools import groupby
+from typing import Any, Protocol
 
 import numpy as np
 
-from lamarckian.actor.policy import ActingPolicy
+from lamarckian.actor.policy import ActingPolicy, Decision
 from lamarckian.errors import CheckpointError
 from lamarckian.mdp import Bot
 from lamarckian.record.league import SELF, Opponent
@@ -17,6 +18,7 @@ from lamarckian.seeding import generator
 ROUNDS = 2
 """Matches that each place of a slot plays, on the average, before the slot's next draw."""
 ATTEMPTS = 3
+NOWHERE = np.zeros(0, np.int64)
 
 
 class Opponents(Protocol):
@@ -31,10 +33,6 @@ class Opponents(Protocol):
         ...
 
 
-Make: TypeAlias = Callable[[str, np.random.Generator], ActingPolicy]
-"""The policy of an opponent, by name, that draws its actions from this stream."""
-
-
 class Seating:
     """Draws opponents for M matches, and holds the policies of those that sit somewhere.
 
@@ -45,15 +43,15 @@ class Seating:
     Each draw has a random stream of its own, and is made in `settle`, between the ends and beginnings of the matches of one tick and the
     decisions after them: so the order of matches within a tick makes no difference.
 
-    bots: opponents that are not policies. make: the policies of all others; those of past versions get their parameters here.
-    names: who sits in each match. guests: the policies among them but for the newest version, by name.
+    bots: opponents that are not policies. make: the policies of all others by name; past versions' get their parameters here.
+    names: who sits in each match; changes: how often that has changed. guests: the policies but for the newest version, by name.
     """
 
     def __init__(
         self,
         source: Opponents,
         bots: Collection[str],
-        make: Make,
+        make: Callable[[str], ActingPolicy],
         matches: int,
         distinct: int,
         seed: int,
@@ -71,7 +69,8 @@ class Seating:
         self._draws = np.zeros(slots, np.int64)
         self._begun = np.zeros(slots, np.int64)
         self._drawn = [""] * slots
-        self._groups: dict[str, np.ndarray] | None = None
+        self.changes = 0
+        self._found: tuple[int, dict[str, np.ndarray]] = -1, {}
 
     def start(self) -> None:
         """The first draws, before any match begins."""
@@ -84,7 +83,7 @@ class Seating:
         self._draw[match] = self._draws[slot]
         self._begun[slot] += 1
         self.names[match] = self._drawn[slot]
-        self._groups = None
+        self.changes += 1
         return self.names[match]
 
     def settle(self) -> None:
@@ -96,12 +95,17 @@ class Seating:
                 self._begun[slot] = 0
                 self._drawn[slot] = self._pick(slot)
 
-    def groups(self) -> dict[str, np.ndarray]:
-        """The matches of each opponent that sits somewhere, ascending; opponents by name."""
-        if self._groups is None:
+    def of(self, name: str) -> np.ndarray:
+        """The matches where this opponent sits, ascending."""
+        if self._found[0] != self.changes:
             names = np.array(self.names)
-            self._groups = {str(name): np.nonzero(names == name)[0] for name in np.unique(names)}
-        return self._groups
+            self._found = self.changes, {name: np.nonzero(names == name)[0] for name in set(self.names)}
+        return self._found[1].get(name, NOWHERE)
+
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The matches where the newest version sits, and where guests do, ascending."""
+        guests = [matches for guest in self.guests if len(matches := self.of(guest))]
+        return self.of(SELF), np.sort(np.concatenate(guests)) if guests else NOWHERE
 
     def save(self) -> dict[str, Any]:
         """All that goes on from here; with the parameters of past versions, which the league may have dropped since."""
@@ -115,7 +119,6 @@ class Seating:
                 name: {
                     "version": guest.version,
                     "parameters": guest.parameters.copy() if guest.version >= 0 else None,
-                    "generator": guest.generator.bit_generator.state,
                     "states": guest.states.save(),
                 }
                 for name, guest in self.guests.items()
@@ -126,10 +129,9 @@ class Seating:
         """Goes on from `state` instead of `start`; what recurrent guests remember follows in `remember`."""
         self.names, self._drawn = list(state["names"]), list(state["drawn"])
         self._draw[:], self._draws[:], self._begun[:] = state["draw"], state["draws"], state["begun"]
-        self._groups = None
+        self.changes += 1
         for name, saved in state["guests"].items():
-            self.guests[name] = self._make(name, generator(self._seed))
-            self.guests[name].generator.bit_generator.state = saved["generator"]
+            self.guests[name] = self._make(name)
             if saved["parameters"] is not None:
                 self.guests[name].hold(saved["version"], saved["parameters"])
 
@@ -145,7 +147,7 @@ class Seating:
             shares = np.array([opponent.share for opponent in opponents])
             chosen = opponents[random.choice(len(opponents), p=shares / shares.sum())]
             try:
-                self._admit(chosen, random)
+                self._admit(chosen)
                 break
             except CheckpointError:  # the league has dropped it since it was in the index
                 if attempt == ATTEMPTS:
@@ -154,20 +156,90 @@ class Seating:
         self.guests = {name: policy for name, policy in self.guests.items() if name in wanted}
         return chosen.name
 
-    def _admit(self, opponent: Opponent, random: np.random.Generator) -> None:
+    def _admit(self, opponent: Opponent) -> None:
         name = opponent.name
         if name == SELF or name in self._bots or name in self.guests:
             return
-        policy = self._make(name, random)
+        policy = self._make(name)
         if opponent.version is not None:
             policy.hold(opponent.version, self._source.parameters(opponent.version))
         self.guests[name] = policy
 
 
+class Crowd:
+    """All guests of a seating as one policy, which answers a batch of observations whoever of them made which.
+
+    Each guest's network gets its own rows; all else, such as drawing actions, is done for all at once, since it costs as much for few rows
+    as for many. So four guests take little more time than one.
+    """
+
+    version = -1
+
+    def __init__(self, seating: Seating, random: np.random.Generator) -> None:
+        self.generator = random
+        self.inference_s = 0.0
+        self._seating = seating
+        self._sorted: tuple[int, np.ndarray, list[tuple[ActingPolicy, np.ndarray]]] | None = None
+
+    def adopt(self) -> None:
+        """Guests keep their versions."""
+
+    def begin(self, seats: np.ndarray) -> None:
+        """Matches begin at these seats, int `[K]`."""
+        for policy, rows in self._parts(seats):
+            policy.begin(seats[rows])
+
+    def decide(self, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], seats: np.ndarray, count: int) -> Decision:
+        """What all of them play; nothing else, for nobody learns from it. seats: seat % M is the match."""
+        parts = self._parts(seats)
+        order = np.concatenate([rows for _, rows in parts])
+        sorted_inputs = {name: array[order] for name, array in inputs.items()}
+        sorted_legal = {name: mask[order] for name, mask in legal.items()}
+        played: dict[str, np.ndarray] = {}
+        end = 0
+        for _, group in groupby(parts, lambda part: part[0].squashed):
+            first, outputs = end, []
+            for policy, rows in group:
+                start, end = end, end + len(rows)
+                began = policy.inference_s
+                outputs.append(policy.infer({name: array[start:end] for name, array in sorted_inputs.items()}, seats[rows], len(rows))[0])
+                self.inference_s += policy.inference_s - began
+            joined = {name: np.concatenate([part[name] for part in outputs]) for name in outputs[0] if name != "value"}
+            _, _, actions = policy.sample(joined, {name: mask[first:end] for name, mask in sorted_legal.items()})
+            for name, array in actions.items():
+                if name not in played:
+                    played[name] = np.empty((count, *array.shape[1:]), array.dtype)
+                played[name][order[first:end]] = array
+        return Decision({}, {}, played, np.empty((0, 0), np.float32))
+
+    def _parts(self, seats: np.ndarray) -> list[tuple[ActingPolicy, np.ndarray]]:
+        """Each guest that sits in one of these seats, with the places of its seats among them."""
+        if self._sorted is not None and self._sorted[0] == self._seating.changes and np.array_equal(self._sorted[1], seats):
+            return self._sorted[2]
+        guests, names = self._seating.guests, np.array(self._seating.names)[seats % len(self._seating.names)]
+        present = sorted(set(names.tolist()), key=lambda name: (guests[name].squashed, name))
+        parts = [(guests[name], np.nonzero(names == name)[0]) for name in present]
+        self._sorted = self._seating.changes, seats, parts
+        return parts
+
+
 @dataclass(frozen=True)
 class League:
-    """The roles that a league plays in an actor: who sits where, and what makes its bots, by name."""
+    """The roles that a league plays in an actor: who sits where, the policies among them as one, and what makes its bots, by name."""
 
     seating: Seating
+    crowd: Crowd
     roles: Sequence[str]
     bots: Mapping[str, Callable[[], Bot]]
+
+    def save(self) -> dict[str, Any]:
+        return {"seating": self.seating.save(), "generator": self.crowd.generator.bit_generator.state}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state` instead of starting; what recurrent guests remember follows in `remember`."""
+        self.seating.load(state["seating"])
+        self.crowd.generator.bit_generator.state = state["generator"]
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        """Gives recurrent guests their states back, once all matches of `state` have begun again."""
+        self.seating.remember(state["seating"])

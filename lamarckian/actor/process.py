@@ -14,7 +14,7 @@ from lamarckian.actor.actor import Actor, SlotFiller
 from lamarckian.actor.batched import BatchedRollout
 from lamarckian.actor.coroutines import CoroutineRollout
 from lamarckian.actor.inference import Model
-from lamarckian.actor.opponents import League, Seating
+from lamarckian.actor.opponents import Crowd, League, Seating
 from lamarckian.actor.policy import ActingPolicy, Versions
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
@@ -136,15 +136,21 @@ def _league(description: Description, mdp: MDP, seed: int) -> League | None:
         return None
     roles = [role for role, player in description.roles.items() if player["agent"] == "league"]
     models, model, role = league.models, description.model, mdp.roles[roles[0]]
+    random = seeding.generator(seed, "league")
     seating = Seating(
         LeagueFolder(league.folder),
         league.bots,
-        lambda name, random: ActingPolicy(models.get(name, model), role, random),
+        lambda name: ActingPolicy(models.get(name, model), role, random),
         description.matches,
         league.distinct,
         seed,
     )
-    return League(seating, roles, {name: partial(recipe.build_bot, mdp, roles[0], recipe.Player(agent=name)) for name in league.bots})
+    return League(
+        seating,
+        Crowd(seating, random),
+        roles,
+        {name: partial(recipe.build_bot, mdp, roles[0], recipe.Player(agent=name)) for name in league.bots},
+    )
 
 
 def build_actor(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def _seated(match: Match, seed: int) -> WrappedMatch:
 
 
 class SwappedMatches:
-    """Batched matches whose seats are dealt anew; they save where the game's do."""
+    """Batched matches whose seats are dealt anew; they save where the game's do. A match ends for all its roles at once."""
 
     def __init__(self, games: Batched, names: Sequence[str], seed: int) -> None:
         self.size = games.size
@@ -80,62 +80,55 @@ class SwappedMatches:
         return self._seen(self._games.reset())
 
     def step(self, actions: Mapping[str, Mapping[str, np.ndarray]]) -> Mapping[str, Steps]:
-        played = {}
-        for seat, name in enumerate(self._names):
-            by = np.argmax(self._seats == seat, axis=0)
-            given = [actions[other] for other in self._names]
-            played[name] = {head: _pick(by, [own[head] for own in given]) for head in given[0]}
+        given = [actions[name] for name in self._names]
+        played = {
+            name: {head: roles.pick([own[head] for own in given]) for head in given[0]}
+            for name, roles in zip(self._names, self._by_seat, strict=True)
+        }
         steps = self._games.step(played)
         ordered = [steps[name] for name in self._names]
-        outcomes = [self._outcome(ordered, seats) for seats in self._seats]
+        outcomes = [self._outcome(ordered, deal) for deal in self._by_role]
         ended = np.nonzero(ordered[0].terminated | ordered[0].truncated)[0].tolist()
-        self._numbers[ended] += 1
-        self._deal(ended)
+        if ended:
+            self._numbers[ended] += 1
+            self._deal(ended)
         seen = self._seen({name: step.observations for name, step in steps.items()})
-        return {name: replace(outcome, observations=seen[name]) for name, outcome in zip(self._names, outcomes, strict=True)}
+        for name, outcome in zip(self._names, outcomes, strict=True):
+            outcome.observations = seen[name]
+        return dict(zip(self._names, outcomes, strict=True))
 
     def close(self) -> None:
         self._games.close()
 
     def _deal(self, matches: Sequence[int]) -> None:
+        roles = len(self._names)
         for b in matches:
-            self._seats[:, b] = deal(match_seed(self._seed, b, int(self._numbers[b])), len(self._names))
+            self._seats[:, b] = deal(match_seed(self._seed, b, int(self._numbers[b])), roles)
+        self._by_role = [Deal(seats, roles) for seats in self._seats]
+        self._by_seat = [Deal(sitting, roles) for sitting in np.argsort(self._seats, axis=0)]
 
     def _seen(self, observations: Mapping[str, Observations]) -> dict[str, Observations]:
         ordered = [observations[name] for name in self._names]
-        return {name: self._view(ordered, seats) for name, seats in zip(self._names, self._seats, strict=True)}
+        return {name: _view(ordered, seats) for name, seats in zip(self._names, self._by_role, strict=True)}
 
-    def _view(self, ordered: Sequence[Observations], seats: np.ndarray) -> Observations:
-        learn = None
-        if any(own.learn is not None for own in ordered):
-            learn = _pick(seats, [np.ones(len(seats), np.bool_) if own.learn is None else own.learn for own in ordered])
-        inputs = {name: _pick(seats, [own.inputs[name] for own in ordered]) for name in ordered[0].inputs}
-        legal = {name: _pick(seats, [own.legal[name] for own in ordered]) for name in ordered[0].legal}
-        return Observations(inputs, legal, learn)
-
-    def _outcome(self, ordered: Sequence[Steps], seats: np.ndarray) -> Steps:
-        """What came of the actions of the role in these seats `[B]`; the observations are another match's where this one ended."""
+    def _outcome(self, ordered: Sequence[Steps], seats: Deal) -> Steps:
+        """What came of the actions of the role in these seats; the observations follow, for where a match has ended they are another's."""
         results: list[tuple[int, Result]] = []
         for seat, own in enumerate(ordered):
-            results += [(match, result) for match, result in own.results if seats[match] == seat]
-        truncated = _pick(seats, [own.truncated for own in ordered])
+            results += [(match, result) for match, result in own.results if seats.which[match] == seat]
+        truncated = seats.pick([own.truncated for own in ordered])
         missed = None
         if any(own.missed is not None for own in ordered):
-            missed = _pick(seats, [np.zeros(len(seats), np.int32) if own.missed is None else own.missed for own in ordered])
+            missed = seats.pick([np.zeros(self.size, np.int32) if own.missed is None else own.missed for own in ordered])
         return Steps(
             ordered[0].observations,
-            _pick(seats, [own.reward for own in ordered]),
-            _pick(seats, [own.terminated for own in ordered]),
+            seats.pick([own.reward for own in ordered]),
+            seats.pick([own.terminated for own in ordered]),
             truncated,
-            self._final(ordered, seats, truncated) if truncated.any() else None,
+            _final(ordered, Deal(seats.which[truncated], len(ordered))) if truncated.any() else None,
             missed,
-            sorted(results, key=lambda pair: pair[0]),
+            sorted(results, key=itemgetter(0)),
         )
-
-    def _final(self, ordered: Sequence[Steps], seats: np.ndarray, truncated: np.ndarray) -> Observations | None:
-        """Each role has a row for each match that was truncated, so all that is left to pick is whose."""
-        finals = [own.final for own in ordered if own.final is not None]
-        return self._view(finals, seats[truncated]) if finals else None
 
     def _save(self) -> dict[str, np.ndarray]:
         return {**self._games.save(), "sides.number": self._numbers.copy()}  # type: ignore[attr-defined]
@@ -148,10 +141,33 @@ class SwappedMatches:
         return self._seen(self._games.load(state))  # type: ignore[attr-defined]
 
 
-def _pick(seats: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Row b of the array of `seats[b]`, for each b."""
-    picked = np.array(arrays[0])
-    for seat, array in enumerate(arrays[1:], 1):
-        rows = seats == seat
-        picked[rows] = array[rows]
-    return picked
+class Deal:
+    """For each match b, which of R arrays its row b is taken from: `which`, int `[B]`."""
+
+    def __init__(self, which: np.ndarray, arrays: int) -> None:
+        self.which = which
+        self._rows = [np.nonzero(which == index)[0] for index in range(1, arrays)]
+
+    def pick(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        first, *others = arrays
+        if all(array is first for array in others):
+            return first
+        picked = first.copy()
+        for rows, array in zip(self._rows, others, strict=True):
+            picked[rows] = array[rows]
+        return picked
+
+
+def _view(ordered: Sequence[Observations], seats: Deal) -> Observations:
+    learn = None
+    if any(own.learn is not None for own in ordered):
+        learn = seats.pick([np.ones(len(seats.which), np.bool_) if own.learn is None else own.learn for own in ordered])
+    inputs = {name: seats.pick([own.inputs[name] for own in ordered]) for name in ordered[0].inputs}
+    legal = {name: seats.pick([own.legal[name] for own in ordered]) for name in ordered[0].legal}
+    return Observations(inputs, legal, learn)
+
+
+def _final(ordered: Sequence[Steps], seats: Deal) -> Observations | None:
+    """Each role has a row for each match that was truncated, so all that is left to pick is whose."""
+    finals = [own.final for own in ordered if own.final is not None]
+    return _view(finals, seats) if len(finals) == len(ordered) else None

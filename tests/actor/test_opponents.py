@@ -42,9 +42,8 @@ class Source:
 class Guest:
     """What `Seating` needs of a policy."""
 
-    def __init__(self, name: str, generator: np.random.Generator) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.generator = generator
         self.version = -1
 
     def hold(self, version: int, parameters: np.ndarray) -> None:
@@ -99,7 +98,8 @@ def test_a_slot_draws_anew_when_its_matches_have_been_played_and_nobody_is_left(
     assert seats.names == ["v1"] * 4
     assert seats.begin(2) == "v2"
     assert seats.names == ["v1", "v1", "v2", "v1"]
-    assert {name: rows.tolist() for name, rows in seats.groups().items()} == {"v1": [0, 1, 3], "v2": [2]}
+    assert [seats.of(name).tolist() for name in ("v1", "v2", "v3")] == [[0, 1, 3], [2], []]
+    assert [matches.tolist() for matches in seats.places()] == [[], [0, 1, 2, 3]]
     source.shares = {"v3": 1.0}
     for _ in range(20):  # as long as a match with v1 goes on, the slot waits
         seats.begin(2)
