@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lamarckian.errors import RecipeError
 from lamarckian.plugins import Section, unknown
 from lamarckian.recipe.document import Keys, complete
 
 KINDS = ("opponents", "addition")
+DEFAULTS = {"opponents": "pfsp", "add": "updates"}
 
 Share: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 
 
 class League(Keys):
-    opponents: Section = Section(name="pfsp")
+    opponents: Section = Section(name=DEFAULTS["opponents"])
     """How often each past version is met."""
-    add: Section = Section(name="updates")
+    add: Section = Section(name=DEFAULTS["add"])
     """When the present version becomes a past one."""
     size: Annotated[int, Field(ge=2)] = 50
     """Most past versions; of more, the oldest goes, but never the first."""
@@ -34,6 +35,14 @@ class League(Keys):
     """Most opponents that sit in one actor's matches at a time."""
     decay: Annotated[float, Field(gt=0, le=1)] = 0.99
     """What a result still counts in the score that `opponents` goes by, after one more match against the same opponent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        """Settings without a name are the default's."""
+        if not isinstance(data, dict):
+            return data
+        return {**data, **{key: {"name": name, **data[key]} for key, name in DEFAULTS.items() if isinstance(data.get(key), dict)}}
 
 
 def complete_league(league: League | None, agents: Mapping[str, str], game: Any) -> League | None:
