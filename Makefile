@@ -1,5 +1,6 @@
 # make setup | demo | test | test-all | check | bench
 PYTHON ?= python3
+WORKERS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 
@@ -18,10 +19,10 @@ demo: setup
 	$(BIN)/lamarckian evaluate runs/demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 test-all: setup
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -n $(WORKERS) -m ''
 
 check: setup
 	$(BIN)/ruff check .

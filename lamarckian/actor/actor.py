@@ -50,15 +50,14 @@ class Actor:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state` instead of starting."""
-        for policy, saved in zip(self.policies, state["generators"], strict=True):
+        for policy, saved, states in zip(self.policies, state["generators"], state["states"], strict=True):
             policy.generator.bit_generator.state = saved
+            policy.states.load(states)
         for name, array in self.recorder.stage.items():
             array[...] = state["stage"][name]
         self.recorder.cursor[:] = state["cursor"]
         self.filler.load(state["filler"])
         self.rollout.load(state["rollout"])
-        for policy, states in zip(self.policies, state["states"], strict=True):  # last: matches have begun on the way
-            policy.states.load(states)
 
 
 class SlotFiller:

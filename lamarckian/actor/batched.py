@@ -226,7 +226,6 @@ class BatchedRollout:
             bot.load(saved)  # type: ignore[attr-defined]
         if self._league is not None:
             self._league.load(state["league"])
-            self._league.remember(state["league"])
 
 
 def _join(arrays: Sequence[Any]) -> np.ndarray:

@@ -240,8 +240,6 @@ class CoroutineRollout:
             parked.extend(self.loop.parked)
             self.loop.parked.clear()
         self.loop.parked = parked
-        if self._league is not None:
-            self._league.remember(state["league"])
 
 
 def _columns(tape: Sequence[Action]) -> dict[str, np.ndarray]:

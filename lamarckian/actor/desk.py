@@ -40,6 +40,9 @@ class Lane:
 
     def start(self, seed: int) -> None:
         self.policy.begin(np.array([self.index]))
+        self.clear()
+
+    def clear(self) -> None:
         self.tape.clear()
         self.over = False
 
@@ -64,7 +67,7 @@ class Replay:
         self._over = over
 
     def start(self, seed: int) -> None:
-        self._lane.start(seed)
+        self._lane.clear()
 
     async def act(self, observation: Observation) -> Action:
         if self._tape:

@@ -126,7 +126,7 @@ class Seating:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state` instead of `start`; what recurrent guests remember follows in `remember`."""
+        """Goes on from `state` instead of `start`."""
         self.names, self._drawn = list(state["names"]), list(state["drawn"])
         self._draw[:], self._draws[:], self._begun[:] = state["draw"], state["draws"], state["begun"]
         self.changes += 1
@@ -134,10 +134,6 @@ class Seating:
             self.guests[name] = self._make(name)
             if saved["parameters"] is not None:
                 self.guests[name].hold(saved["version"], saved["parameters"])
-
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Gives recurrent guests their states back, once all matches of `state` have begun again."""
-        for name, saved in state["guests"].items():
             self.guests[name].states.load(saved["states"])
 
     def _pick(self, slot: int) -> str:
@@ -236,10 +232,6 @@ class League:
         return {"seating": self.seating.save(), "generator": self.crowd.generator.bit_generator.state}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state` instead of starting; what recurrent guests remember follows in `remember`."""
+        """Goes on from `state` instead of starting."""
         self.seating.load(state["seating"])
         self.crowd.generator.bit_generator.state = state["generator"]
-
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Gives recurrent guests their states back, once all matches of `state` have begun again."""
-        self.seating.remember(state["seating"])

@@ -20,8 +20,8 @@ from lamarckian.evaluate.changes import Changes
 from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.league import League
+from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import plan, restore
-from lamarckian.learner.batches import Batch
 from lamarckian.learner.learner import Learner, Meter
 from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
@@ -126,7 +126,8 @@ class Training:
         return Summary(self._stopped, totals.steps, totals.version, score, totals.seconds / 60, folder)
 
     def _loop(self, fleet: SavedFleet, metrics: Metrics) -> None:
-        totals, learner = self._totals, Learner(self._algorithm, fleet, self._totals.version, self._paid)
+        totals, paid = self._totals, Paid(self._recipe.learners, lambda: self._changes.weights)
+        learner = Learner(self._algorithm, fleet, totals.version, paid)
         every = self._recipe.checkpoint
         started = time.perf_counter() - totals.seconds
         saved_s, recorded_s = totals.seconds, totals.seconds
@@ -187,17 +188,6 @@ class Training:
 
     def _weighed(self) -> bool:
         return len(self._changes.weights) > 1 or any(weight != 1 for weight in self._changes.weights.values())
-
-    def _paid(self, batch: Batch) -> dict[str, float]:
-        """Where there are several rewards: each one's mean a step, and its share of Σ |weight · reward|."""
-        weights = self._changes.weights
-        if len(weights) == 1:
-            return {}
-        rewards = batch.arrays["reward"].reshape(-1, len(weights)).astype(np.float64)
-        sizes = np.abs(rewards).mean(axis=0) * np.abs(list(weights.values()))
-        total = sizes.sum() or 1.0
-        means = zip(weights, rewards.mean(axis=0).tolist(), (sizes / total).tolist(), strict=True)
-        return {f"{metric}.{name}": value for name, mean, share in means for metric, value in (("reward", mean), ("reward_share", share))}
 
     def _done(self) -> bool:
         stop, totals = self._recipe.stop, self._totals

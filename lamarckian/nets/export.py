@@ -23,7 +23,7 @@ def export_onnx(policy: Policy) -> bytes:
     | name | | |
     | --- | --- | --- |
     | inputs | `<input>`, `<units>.valid`, `state.<name>` | as `Role.arrays()` says, images in uint8 |
-    | outputs | `head.<head>.logits`, or `head.<head>.mean` and `.log_std`; `value`; `after.<name>`, the next state | float32, not masked, not squashed |
+    | outputs | `head.<head>.logits`, or `head.<head>.mean` and `.log_std`; `value`; `after.<name>`: the state after it | float32, raw |
     | initializers | those of `policy.named_parameters()` | a new version replaces them |
     | metadata | `squashed` | the names of the squashed heads, parted by spaces |
     """

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lamarckian.mdp import Role
-from lamarckian.nets.policy import example
+from lamarckian.nets.policy import Policy, example
 
 Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 MemoryFormat: TypeAlias = Literal["auto", "contiguous", "channels_last"]
@@ -55,7 +55,7 @@ UNLIMITED_ROWS = 1 << 30
 """A GPU works best on all samples at once."""
 
 
-def choose(policy: nn.Module, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto") -> Precision:
+def choose(policy: Policy, role: Role, device: torch.device, dtype: Dtype = "auto", memory_format: MemoryFormat = "auto") -> Precision:
     """The fastest for `policy`; what is not "auto" is kept."""
     convolves = any(isinstance(module, nn.Conv2d) for module in policy.modules())
     if dtype == "auto":
@@ -104,7 +104,7 @@ def channels_last(image: Tensor) -> Tensor:
     return image.contiguous(memory_format=torch.channels_last)
 
 
-def _activations(policy: nn.Module, role: Role, device: torch.device) -> int:
+def _activations(policy: Policy, role: Role, device: torch.device) -> int:
     """How many numbers a sample leaves behind for the backward pass: what two samples leave less what one does."""
 
     def kept(size: int) -> int:
@@ -115,7 +115,8 @@ def _activations(policy: nn.Module, role: Role, device: torch.device) -> int:
             return x
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-            outputs = policy({name: x.to(device) for name, x in example(role, size).items()})
+            inputs = {name: x.to(device) for name, x in example(role, size).items()}
+            outputs = policy(inputs, {name: torch.zeros(size, *spec.shape, device=device) for name, spec in policy.state.items()})
         del outputs
         return sum(sizes.values())
 

@@ -50,7 +50,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], rate_hz: float = 30.0)
 def _gif(path: Path, first: np.ndarray, rest: Iterator[np.ndarray], rate_hz: float) -> None:
     from PIL import Image
 
-    pictures = (Image.fromarray(frame).quantize(64, dither=Image.Dither.NONE) for frame in chain([first], rest))
+    pictures = (Image.fromarray(frame).quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE) for frame in chain([first], rest))
     duration_ms = max(round(1000 / rate_hz, -1), 20)  # GIF counts in hundredths; browsers slow down what is below 2 of them
     next(pictures).save(path, save_all=True, append_images=pictures, duration=duration_ms, loop=0)
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
-from typing import Annotated, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,8 +15,8 @@ from torch import Tensor
 from lamarckian import ops
 from lamarckian.errors import CheckpointError, NumericsError, RecipeError
 from lamarckian.mdp import Role
-from lamarckian.nets import FlatParameters, Policy, choose
-from lamarckian.nets.heads import Evaluation
+from lamarckian.nets import FlatParameters, Outputs, Policy, choose
+from lamarckian.nets.heads import Evaluation, Parameters
 from lamarckian.nets.precision import Dtype, MemoryFormat
 
 Discount: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -69,7 +69,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
     """Fragments → versions, see `Algorithm`; how a batch is prepared and what its loss is, a subclass says."""
 
     axis: int
-    """The axis of the prepared samples along which they are split into minibatches."""
+    """The axis of the prepared samples along which minibatches are split: 0, samples `[T·B, …]`, or 1, whole columns `[T, B, …]`."""
 
     def __init__(
         self,
@@ -83,6 +83,9 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         seed: int = 0,
     ) -> None:
         self.policy, self.role, self.settings = policy.to(device), role, settings
+        self.recurrent = bool(policy.state)
+        if self.recurrent:
+            self.axis = 1  # what is remembered goes from step to step
         self.device = torch.device(device)
         self.precision = choose(policy, role, self.device, dtype, memory_format)
         self.parameters = FlatParameters(policy)
@@ -146,15 +149,35 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         """Makes as many passes over the batch as it should; their metrics."""
 
     @abstractmethod
-    def _portions(self, samples: Mapping[str, Tensor], minibatch: Part) -> tuple[int, list[Part]]:
-        """How many samples a minibatch has to learn from, and its parts, each small enough for one forward and backward pass."""
-
-    @abstractmethod
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         """What `chunk` adds to the loss of a minibatch of `size` samples.
 
         Its terms include `loss.policy.<head>`, `entropy.<head>`, `active.<head>` (share), `kl` or `kl.<head>`, and `loss.value.<reward>`.
         """
+
+    def _portions(self, samples: Mapping[str, Tensor], minibatch: Part) -> tuple[int, list[Part]]:
+        """How many samples a minibatch has to learn from, and its parts, each small enough for one forward and backward pass."""
+        if not self.axis:
+            return split(minibatch, self.precision.rows)
+        mask = samples["mask"]
+        _, parts = split(minibatch, max(self.precision.rows // len(mask), 1))
+        return int(take(mask, minibatch, self.axis).sum()), parts
+
+    def _remembered(self, batch: Mapping[str, Tensor], rows: int) -> dict[str, Tensor]:
+        """What `_unroll` needs beside the inputs, for the first `rows` steps: `first` `[rows, B]`, and states `[1, B, …]`."""
+        if not self.recurrent:
+            return {}
+        ended = batch["terminated"] | batch["truncated"]
+        first = torch.cat([torch.zeros_like(ended[:1]), ended])[:rows]
+        return {"first": first, **{name: x.unsqueeze(0) for name, x in batch.items() if name.startswith("state.")}}
+
+    def _unroll(self, chunk: Mapping[str, Tensor]) -> Outputs:
+        """The policy's outputs `[T·B, …]` for the inputs of whole columns, `[T, B, …]`."""
+        inputs = self.precision.arrange({name: x.flatten(0, 1) for name, x in under(chunk, "inputs.").items()})
+        with self.precision.autocast(self.device):
+            if not self.recurrent:
+                return self.policy(inputs)
+            return self.policy(inputs, {name: x.squeeze(0) for name, x in under(chunk, "state.").items()}, chunk["first"])
 
     def _make_optimizer(self) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
         """The optimiser, and its state under the names it has in a checkpoint."""
@@ -262,6 +285,12 @@ def split(minibatch: Part, limit: int) -> tuple[int, list[Part]]:
     count = -(-size // limit)
     ranges = [slice(size * index // count, size * (index + 1) // count) for index in range(count)]
     return size, [part if isinstance(minibatch, slice) else minibatch[part] for part in ranges]
+
+
+def rows_of(parameters: Parameters, rows: Part) -> Parameters:
+    """A head's parameters for some of the samples."""
+    kind: Any = type(parameters)
+    return kind(*(x[rows] for x in parameters))
 
 
 def take(x: Tensor, part: Part, axis: int) -> Tensor:

@@ -17,12 +17,10 @@ from lamarckian.rl.actor_critic import (
     ActorCriticSettings,
     Decay,
     Loss,
-    Part,
     Step,
     behaviour_log_prob,
     means,
-    split,
-    take,
+    rows_of,
     under,
 )
 
@@ -85,27 +83,22 @@ class IMPALA(ActorCritic[IMPALASettings]):
         mask, metrics = self._mask(batch, version)
         names = ("reward", "bootstrap", "terminated", "truncated")
         samples = {name: x for name, x in batch.items() if name in names or name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
+        samples |= self._remembered(batch, len(mask) + 1)
         any_in_column = mask.any(0)
         return samples | {"mask": mask}, None if bool(any_in_column.all()) else any_in_column.nonzero().squeeze(1), metrics
 
     def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
         return self._summary(one_pass()) if any_samples else {}
 
-    def _portions(self, samples: Mapping[str, Tensor], minibatch: Part) -> tuple[int, list[Part]]:
-        mask = samples["mask"]
-        _, parts = split(minibatch, max(self.precision.rows // (len(mask) + 1), 1))
-        return int(take(mask, minibatch, self.axis).sum()), parts
-
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         mask = chunk["mask"]
         rows, weight = mask.numel(), mask.flatten() / size
-        with self.precision.autocast(self.device):
-            outputs = self.policy(self.precision.arrange({name: x.flatten(0, 1) for name, x in under(chunk, "inputs.").items()}))
+        outputs = self._unroll(chunk)
         value_tT = outputs.value.unflatten(0, (len(mask) + 1, mask.shape[1]))
         evaluations = evaluate(
             self.role,
             self.policy.heads,
-            {name: parameters._make(x[:rows] for x in parameters) for name, parameters in outputs.heads.items()},
+            {name: rows_of(parameters, slice(rows)) for name, parameters in outputs.heads.items()},
             {name: x.flatten(0, 1) for name, x in under(chunk, "action.").items()},
             {name: x[:-1].flatten(0, 1) for name, x in under(chunk, "legal.").items()},
         )

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from lamarckian import ops
 from lamarckian.nets import evaluate
+from lamarckian.nets.heads import Parameters
 from lamarckian.rl.actor_critic import (
     ActorCritic,
     ActorCriticSettings,
     Loss,
-    Part,
     Step,
     behaviour_log_prob,
     means,
-    split,
+    rows_of,
     under,
 )
 
@@ -26,7 +26,7 @@ from lamarckian.rl.actor_critic import (
 class PPOSettings(ActorCriticSettings):
     """The settings of PPO, beside those of `ActorCriticSettings`.
 
-    epochs: how often each sample is used.
+    epochs: how often each sample is used. minibatches: a recurrent policy's have whole columns of the batch.
     clip: ε of the ratio; dual_clip: c of Ye et al., None for no second clip; value_clip: ε of the values, None for none.
     target_kl: no further epoch once an epoch's mean KL divergence is above it.
     """
@@ -61,7 +61,7 @@ class PPO(ActorCritic[PPOSettings]):
     axis = 0
 
     def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
-        """The samples `[T·B, …]`, with advantages."""
+        """The samples `[T·B, …]`, for a recurrent policy `[T, B, …]`; with advantages."""
         settings, value = self.settings, batch["value"][:-1]
         advantage = ops.advantages(
             batch["reward"], batch["value"], batch["bootstrap"], batch["terminated"], batch["truncated"], self._gamma, settings.gae_lambda
@@ -73,9 +73,14 @@ class PPO(ActorCritic[PPOSettings]):
             scalar = ops.normalise(scalar, mask)
         rows = {name: x for name, x in batch.items() if name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
         rows |= {"advantage": scalar, "target": target, "value": value}
-        samples = {name: x[: len(value)].flatten(0, 1) for name, x in rows.items()}
+        samples = {name: x[: len(value)] for name, x in rows.items()}
+        if self.recurrent:
+            samples |= self._remembered(batch, len(value)) | {"mask": mask}
+        else:
+            samples = {name: x.flatten(0, 1) for name, x in samples.items()}
 
-        selected = None if metrics["samples"] == mask.numel() else mask.flatten().nonzero().squeeze(1)
+        learned = mask.any(0) if self.recurrent else mask.flatten()
+        selected = None if bool(learned.all()) else learned.nonzero().squeeze(1)
         kept_target, kept_value = target[mask], value[mask]
         if metrics["samples"]:
             variance, rest = kept_target.var(0, unbiased=False), (kept_target - kept_value).var(0, unbiased=False)
@@ -96,17 +101,13 @@ class PPO(ActorCritic[PPOSettings]):
                 break
         return (self._summary(steps) if steps else {}) | {"epochs_done": epochs}
 
-    def _portions(self, samples: Mapping[str, Tensor], minibatch: Part) -> tuple[int, list[Part]]:
-        return split(minibatch, self.precision.rows)
-
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         """Heads add up: each sample's objective is the sum of its active heads'. So each is averaged over all samples, not
         over those where it is active.
         """
         settings = self.settings
-        with self.precision.autocast(self.device):
-            outputs = self.policy(self.precision.arrange(under(chunk, "inputs.")))
-        evaluations = evaluate(self.role, self.policy.heads, outputs.heads, under(chunk, "action."), under(chunk, "legal."))
+        heads, values, chunk = self._answers(chunk)
+        evaluations = evaluate(self.role, self.policy.heads, heads, under(chunk, "action."), under(chunk, "legal."))
         advantage = chunk["advantage"]
         loss = advantage.new_zeros(())
         terms: dict[str, Tensor] = {}
@@ -132,12 +133,23 @@ class PPO(ActorCritic[PPOSettings]):
 
         error = self._value_error()
         if settings.value_clip is None:
-            value_losses = error(outputs.value, chunk["target"])
+            value_losses = error(values, chunk["target"])
         else:
-            value_losses = ops.clipped_value_loss(error, outputs.value, chunk["value"], chunk["target"], settings.value_clip)
+            value_losses = ops.clipped_value_loss(error, values, chunk["value"], chunk["target"], settings.value_clip)
         value_loss = value_losses.sum(0) / size
         terms |= self._term_by_reward("loss.value", value_loss)
         return Loss(loss + settings.value_weight * value_loss.sum(), terms, torch.stack(ratios).max())
+
+    def _answers(self, chunk: Mapping[str, Tensor]) -> tuple[Mapping[str, Parameters], Tensor, Mapping[str, Tensor]]:
+        """Heads and values of the samples to learn from, and the chunk with those samples only, `[N, …]`."""
+        if not self.recurrent:
+            with self.precision.autocast(self.device):
+                outputs = self.policy(self.precision.arrange(under(chunk, "inputs.")))
+            return outputs.heads, outputs.value, chunk
+        outputs, rows = self._unroll(chunk), chunk["mask"].flatten().nonzero().squeeze(1)
+        heads = {name: rows_of(parameters, rows) for name, parameters in outputs.heads.items()}
+        kept = {name: x.flatten(0, 1)[rows] for name, x in chunk.items() if not name.startswith(("inputs.", "state."))}
+        return heads, outputs.value[rows], kept
 
     def _summary(self, steps: list[Step]) -> dict[str, float]:
         clipped, active = sum(means(steps, "clipped.").values()), sum(means(steps, "active.").values())

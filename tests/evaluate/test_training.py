@@ -60,8 +60,10 @@ def assert_same(left: checkpoint.Checkpoint, right: checkpoint.Checkpoint) -> No
         ("cartpole/ppo", []),
         ("pong/ppo", ["game.rounds=1", "game.rally_ticks=100"]),
         ("pong/ppo", ["game.rounds=1", "game.rally_ticks=100", "actor.way=coroutines"]),
+        ("cartpole/ppo", ["network.memory={kind: gru, size: 8}"]),
+        ("pong/ppo", ["game.rounds=1", "game.rally_ticks=100", "network.memory={size: 8, truncation: 4}"]),
     ],
-    ids=["coroutines", "batched", "two-roles"],
+    ids=["coroutines", "batched", "two-roles", "recurrent", "recurrent-batched"],
 )
 def test_serial_runs_repeat_and_resume_bit_for_bit(recipe, more, tmp_path):
     train_here(tmp_path / "whole", recipe, *more, "stop={updates: 8}")
