@@ -10,7 +10,7 @@ import numpy as np
 
 from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
-from lamarckian.errors import GameError
+from lamarckian.errors import GameError, MisuseError
 from lamarckian.evaluate.additions import Since
 from lamarckian.evaluate.payoffs import POINTS, Payoffs
 from lamarckian.evaluate.samplers import Pool
@@ -64,6 +64,12 @@ class League:
         given = {**self._settings.bots, **self._settings.runs}
         rest = max(0.0, 1 - sum(given.values()))
         newest, past = self._sampler.shares(self._pool())
+        every = np.array([newest, *past], float)
+        if len(past) != len(self._versions) or not (every >= 0).all() or not np.isclose(every.sum(), 1):
+            raise MisuseError(
+                f"league.opponents: {self._settings.opponents.name} must give a share of the newest version and one of each of the "
+                f"{len(self._versions)} past ones, not negative, 1 in all; it gave {every.tolist()}"
+            )
         versions = dict(zip(self._names(), (rest * past).tolist(), strict=True))
         return {SELF: rest * newest, **versions, **given}
 

@@ -1,7 +1,7 @@
 """How often a league's past versions are met: what the literature has, each as a plug-in.
 
 A sampler is asked for shares after each update. It gives that of the newest version itself, and one for each past version in the league,
-oldest first; they are not negative and add up to 1. Plug-ins implement `Sampler`.
+oldest first; they are not negative and add up to 1. Plug-ins derive from `Sampler`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pool(NamedTuple):
 
 
 class Sampler:
-    """The least that a sampler is: it has `shares`. One that goes by more than scores has the rest, too."""
+    """A sampler has `shares`; one that goes by more than scores has the rest, too."""
 
     def shares(self, pool: Pool) -> tuple[float, np.ndarray]:
         """The share of the newest version, and `[N]` of the past ones."""

@@ -141,6 +141,15 @@ def test_a_game_that_does_not_say_who_won_is_refused(tmp_path):
         league.update(200, 2, flat(2), [result("v0", None)])
 
 
+def test_samplers_and_rules_of_ones_own(tmp_path):
+    own = {"name": "tests.evaluate.own:First", "share": 0.25}
+    league = League(settings(opponents=own, add={"name": "tests.evaluate.own:Never"}), tmp_path, 0, 0, flat(0))
+    grow(league, range(1, 9))
+    assert index(tmp_path) == {SELF: 0.75, "v0": 0.25}
+    with pytest.raises(MisuseError, match=r"tests.evaluate.own:First must give a share .* the 1 past ones, .*; it gave \[-0.5, 1.5\]"):
+        League(settings(opponents={**own, "share": 1.5}), tmp_path, 0, 0, flat(0))
+
+
 def test_a_damaged_version_is_named(tmp_path):
     League(settings(), tmp_path, 0, 0, flat(0))
     path = tmp_path / "v0.safetensors"
