@@ -179,7 +179,7 @@ def test_all_faults_are_told_at_once():
         ),
         (
             {"roles__right__agent": "carefull"},
-            "roles.right.agent: given 'carefull'; nearest: careful; known agents: learner, self, league, run, careful, careless, or module:Class",
+            "given 'carefull'; nearest: careful; known agents: learner, self, league, run, careful, careless, or module:Class",
         ),
         ({"roles__rigth": {"agent": "self"}}, "roles.rigth: given 'rigth'; nearest: right; known roles: left, right"),
     ],
