@@ -43,7 +43,7 @@ class League:
         self._payoffs = Payoffs(self._fixed, settings.decay)
         self._published: list[Opponent] = []
         if state is None:
-            self._folder.keep(set())
+            self._folder.keep(())
             self._add(parameters)
         else:
             self._load(state)
@@ -119,12 +119,12 @@ class League:
         }
         if needed != self._dropped:
             self._dropped = needed
-            self._folder.keep({*self._versions, *needed})
+            self._folder.keep(self._versions, needed)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._versions = dict(state["versions"])
         self._dropped = {version: (added, dropped) for version, added, dropped in state["dropped"]}
-        self._folder.keep({*self._versions, *self._dropped})
+        self._folder.keep(self._versions, self._dropped)  # what is tidied up after a checkpoint still stands in it
         self._added_steps, self._added_version = state["added"]
         self._payoffs.load(state["payoffs"])
         self._payoffs.seat([*self._fixed, *self._names()])

@@ -6,6 +6,7 @@ whole whenever a share changes and actors read whenever they draw an opponent.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -70,13 +71,16 @@ class LeagueFolder:
         except (OSError, SafetensorError, KeyError) as error:
             raise CheckpointError(f"cannot read {path}, a past version of the league: {error}") from error
 
-    def keep(self, versions: set[int]) -> None:
-        """Removes the parameters of all other versions. Raises CheckpointError where one of these is not there."""
+    def keep(self, versions: Collection[int], others: Collection[int] = ()) -> None:
+        """Removes all parameters but those of `versions`, and of `others` as far as they are there.
+
+        Raises CheckpointError where one of `versions` is not there.
+        """
         wanted = {file_name(version) for version in versions}
         found = {path.name: path for path in self._folder.glob("v*.safetensors")}
         missing = sorted(wanted - found.keys())
         if missing:
             raise CheckpointError(f"{self._folder} lacks {', '.join(missing)}, past versions that the checkpoint names")
         with writing(self._folder):
-            for name in found.keys() - wanted:
+            for name in found.keys() - wanted - {file_name(version) for version in others}:
                 found[name].unlink()
