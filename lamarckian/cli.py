@@ -36,7 +36,10 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete a run that 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings that differ from the recipe.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Against = Annotated[
-    str | None, typer.Option(help="Opponent: a bot of the game, the folder of a run, or module:Class. Default: as in the recipe.")
+    str | None,
+    typer.Option(
+        help="Opponent: a bot of the game, the folder of a run, or module:Class. Default: as in the recipe; of a league, its youngest."
+    ),
 ]
 Which = Annotated[str, typer.Option("--checkpoint", help="best, last, or the steps of one.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the matches.")]
@@ -165,7 +168,7 @@ def tournament(
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where files go. Default: runs/tournament-<time>.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    checkpoints: Annotated[str, typer.Option(help="Which of each run take part: last, best or all.")] = "best",
+    checkpoints: Annotated[str, typer.Option(help="Which of each run take part: last, best, all, or league.")] = "best",
 ) -> None:
     """Lets trained agents and bots play, everyone against everyone, and rates them."""
     from lamarckian.evaluate.tournament import tournament as play

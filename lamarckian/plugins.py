@@ -71,6 +71,26 @@ KINDS = {
         },
         ("policy", "role", "device=", "dtype=", "seed="),
     ),
+    "opponents": Kind(
+        "league.opponents",
+        "lamarckian.opponents",
+        {
+            "latest": "lamarckian.evaluate.samplers:Latest",
+            "uniform": "lamarckian.evaluate.samplers:Uniform",
+            "quality": "lamarckian.evaluate.samplers:Quality",
+            "pfsp": "lamarckian.evaluate.samplers:PFSP",
+            "cycle": "lamarckian.evaluate.samplers:Cycle",
+        },
+    ),
+    "addition": Kind(
+        "league.add",
+        "lamarckian.additions",
+        {
+            "steps": "lamarckian.evaluate.additions:Steps",
+            "updates": "lamarckian.evaluate.additions:Updates",
+            "score": "lamarckian.evaluate.additions:Score",
+        },
+    ),
     "problem": Kind(
         "problem",
         "lamarckian.problems",

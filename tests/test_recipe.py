@@ -195,7 +195,7 @@ def test_all_faults_are_told_at_once():
         ),
         (
             {"roles__right__agent": "carefull"},
-            "roles.right.agent: given 'carefull'; nearest: careful; known agents: learner, self, run, careful, careless, or module:Class",
+            "given 'carefull'; nearest: careful; known agents: learner, self, league, run, careful, careless, or module:Class",
         ),
         ({"roles__rigth": {"agent": "self"}}, "roles.rigth: given 'rigth'; nearest: right; known roles: left, right"),
     ],
@@ -207,7 +207,10 @@ def test_an_unknown_name_is_refused_with_the_nearest(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"roles": None}, "roles: nobody plays left, right; give each role of the game an agent: learner, self, run, careful, careless"),
+        (
+            {"roles": None},
+            "roles: nobody plays left, right; give each role of the game an agent: learner, self, league, run, careful, careless",
+        ),
         ({"roles__right": None}, "roles: nobody plays right;"),
         ({"roles__left": {"agent": "careless"}}, "roles: nobody learns; give one of left, right the agent 'learner'"),
         (

@@ -40,7 +40,7 @@ class Decision(NamedTuple):
 class ActingPolicy:
     """Answers batches of observations; `adopt` takes the newest version where there is a source of versions.
 
-    states: what it remembers of each seat; whoever seats it says there where matches begin.
+    states: what it remembers of each seat. parameters: flat, of the version it holds. squashed: its heads that are squashed.
     """
 
     def __init__(
@@ -57,34 +57,58 @@ class ActingPolicy:
         self.states = States(model.state)
         self.recurrent = bool(model.state)
         self._infer = Inference(model)
-        self._sample = Sampler(role, self._infer.squashed, greedy)
+        self.squashed = tuple(self._infer.squashed)
+        self._sample = Sampler(role, self.squashed, greedy)
         self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
         self._versions = versions
-        self._parameters = np.empty(model.size, np.float32)
+        self.parameters = np.empty(model.size, np.float32)
 
     def adopt(self) -> None:
         """Takes the newest version, if it is newer than the one held. Cheap enough to ask before each decision: then
         samples are younger than if a version waited for the next fragment, and each says which version acted."""
         if self._versions is not None:
-            version = self._versions.take(self._parameters, self.version)
+            version = self._versions.take(self.parameters, self.version)
             if version is not None:
                 self.version = version
-                self._infer.load(self._parameters)
+                self._infer.load(self.parameters)
+
+    def hold(self, version: int, parameters: np.ndarray) -> None:
+        """Takes the flat float32 parameters of a version that stays."""
+        self.version = version
+        self.parameters[:] = parameters
+        self._infer.load(self.parameters)
+
+    def begin(self, seats: np.ndarray) -> None:
+        """Matches begin at these seats, int `[K]`."""
+        self.states.begin(seats)
 
     def decide(self, inputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray], seats: np.ndarray, count: int) -> Decision:
         """Actions for the first `count` of B observations, and values `[B, R]` for all. seats: who made them, int `[B]`."""
+        outputs, before = self.infer(inputs, seats, count)
+        value = outputs.pop("value")
+        if len(value) > count:
+            outputs = {name: array[:count] for name, array in outputs.items()}
+        return Decision(*self.sample(outputs, legal), value, before)
+
+    def infer(
+        self, inputs: Mapping[str, np.ndarray], seats: np.ndarray, count: int
+    ) -> tuple[dict[str, np.ndarray], Mapping[str, np.ndarray]]:
+        """What the network gives for B observations, the first `count` of which it decides on; and the states before."""
         start = time.perf_counter()
         before = self.states.before(seats, count) if self.recurrent else NO_STATE
         outputs = self._infer({**inputs, **before} if self.recurrent else inputs)
         if self.recurrent:
             self.states.after(seats[:count], outputs)
         self.inference_s += time.perf_counter() - start
-        value = outputs.pop("value")
-        if len(value) > count:
-            outputs = {name: array[:count] for name, array in outputs.items()}
+        return outputs, before
+
+    def sample(
+        self, outputs: Mapping[str, np.ndarray], legal: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Actions, their log-probabilities, and the actions as games get them, from what a network gave for the heads."""
         actions, log_probs = self._sample(outputs, legal, self.generator)
         played = {name: array if name not in self._bounds else array.clip(*self._bounds[name]) for name, array in actions.items()}
-        return Decision(actions, log_probs, played, value, before)
+        return actions, log_probs, played
 
     def value(self, inputs: Mapping[str, np.ndarray], seats: np.ndarray) -> np.ndarray:
         """Values `[B, R]` of B observations that these seats made."""

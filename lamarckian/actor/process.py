@@ -14,18 +14,34 @@ from lamarckian.actor.actor import Actor, SlotFiller
 from lamarckian.actor.batched import BatchedRollout
 from lamarckian.actor.coroutines import CoroutineRollout
 from lamarckian.actor.inference import Model
+from lamarckian.actor.opponents import Crowd, League, Seating
 from lamarckian.actor.policy import ActingPolicy, Versions
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.data.fragment import Layout, layout
 from lamarckian.data.pool import PoolClient, Sink
 from lamarckian.mdp import MDP, Agent, Bot, BotAgent
+from lamarckian.mdp.sides import swapped
 from lamarckian.mdp.spaces import ArraySpec
 from lamarckian.mdp.wrappers import frame_skip, zero_sum
+from lamarckian.record.league import LeagueFolder
 from lamarckian.transport.versions import VersionBoard
 
 LANE_BITS = (1 << 20) - 1
 """The bits of a lane's name that tell it from others of its actor; those above are the actor's seed, which no other has."""
+
+
+class LeagueDescription(msgspec.Struct):
+    """What an actor needs to know of a league.
+
+    folder: where its index and past versions lie. bots: of the game. models: the policies of trained runs, by name.
+    """
+
+    folder: str
+    bots: list[str]
+    models: dict[str, Model]
+    distinct: int
+    swap_sides: bool
 
 
 class Description(msgspec.Struct):
@@ -45,6 +61,7 @@ class Description(msgspec.Struct):
     batched: bool
     seed: int
     zero_sum: bool = False
+    league: LeagueDescription | None = None
 
 
 class Wiring(msgspec.Struct):
@@ -61,6 +78,8 @@ def build_mdp(description: Description) -> MDP:
     game = plugins.build("game", plugins.Section(**description.game))
     if description.zero_sum:
         game = zero_sum(game)
+    if description.league is not None and description.league.swap_sides:
+        game = swapped(game)
     return game if description.frame_skip == 1 else frame_skip(game, description.frame_skip)
 
 
@@ -95,7 +114,7 @@ def build_rollout(
     bots: dict[str, Callable[[], Bot]] = {}
     agents: dict[str, Callable[[], Agent]] = {}
     for role, player in description.roles.items():
-        if role in roles:
+        if role in roles or player["agent"] == "league":
             continue
         if player["agent"] == "self":
             policies[role] = policy
@@ -105,13 +124,36 @@ def build_rollout(
             kind: dict[str, Any] = bots if player["agent"] in getattr(mdp, "bots", {}) else agents
             kind[role] = partial(recipe.build_bot, mdp, role, recipe.Player(**player))
     acting = [policy, *(other for other in policies.values() if other is not policy)]
-    matches = description.matches
+    matches, league = description.matches, _league(description, mdp, seed)
     if description.batched:
         others = {**policies, **{role: make() for role, make in bots.items()}}
-        return BatchedRollout(mdp, policy, recorder, tally, roles, others, matches, seed), acting  # type: ignore[arg-type]
+        return BatchedRollout(mdp, policy, recorder, tally, roles, others, matches, seed, league), acting  # type: ignore[arg-type]
     seated = {role: [make() for _ in range(matches)] for role, make in agents.items()}
     seated |= {role: [BotAgent(make()) for _ in range(matches)] for role, make in bots.items()}
-    return CoroutineRollout(mdp, policy, recorder, tally, roles, {**policies, **seated}, matches, seed, taped), acting
+    return CoroutineRollout(mdp, policy, recorder, tally, roles, {**policies, **seated}, matches, seed, taped, league), acting
+
+
+def _league(description: Description, mdp: MDP, seed: int) -> League | None:
+    league = description.league
+    if league is None:
+        return None
+    roles = [role for role, player in description.roles.items() if player["agent"] == "league"]
+    models, model, role = league.models, description.model, mdp.roles[roles[0]]
+    random = seeding.generator(seed, "league")
+    seating = Seating(
+        LeagueFolder(league.folder),
+        league.bots,
+        lambda name: ActingPolicy(models.get(name, model), role, random),
+        description.matches,
+        league.distinct,
+        seed,
+    )
+    return League(
+        seating,
+        Crowd(seating, random),
+        roles,
+        {name: partial(recipe.build_bot, mdp, roles[0], recipe.Player(agent=name)) for name in league.bots},
+    )
 
 
 def build_actor(

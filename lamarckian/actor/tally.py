@@ -38,8 +38,8 @@ class Tally:
             self._length[lanes] += 1
             self._returns[lanes] += reward
 
-    def end(self, lane: int, result: Result | None) -> None:
-        """Counts the match that has just ended on `lane`."""
+    def end(self, lane: int, result: Result | None, opponent: str = "") -> None:
+        """Counts the match that has just ended on `lane`, against this opponent from the league, if there is one."""
         if result is None or not np.isfinite(result.score):
             raise ContractError(f"a match ended without a finite score: its result was {result}")
         self._results.append(
@@ -50,6 +50,7 @@ class Tally:
                 int(self._length[lane]),
                 self._returns[lane].tolist(),
                 {name: float(value) for name, value in result.objectives.items()},
+                opponent,
             )
         )
         self._length[lane] = 0

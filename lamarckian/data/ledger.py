@@ -12,7 +12,8 @@ import msgspec
 class MatchResult(msgspec.Struct, frozen=True):
     """How a match that ended in a fragment went for one role.
 
-    length: steps of the role. returns: summed rewards, one per reward name. The rest as `lamarckian.mdp.interface.Result`.
+    length: steps of the role. returns: summed rewards, one per reward name. opponent: who came from a league, by name; empty without one.
+    The rest as `lamarckian.mdp.interface.Result`.
     """
 
     role: str
@@ -21,6 +22,7 @@ class MatchResult(msgspec.Struct, frozen=True):
     length: int
     returns: list[float]
     objectives: dict[str, float] = {}
+    opponent: str = ""
 
 
 class Meta(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import GameError, RecipeError
-from lamarckian.evaluate.plan import describe, export, load_policy
+from lamarckian.evaluate.plan import describe, export, load_member, load_policy, members
 from lamarckian.mdp import Result
 from lamarckian.mdp.wrappers import frame_skip
 from lamarckian.recipe import Recipe, resolve
@@ -48,8 +48,8 @@ class FirstOfEach(Tally):
         super().__init__(roles, matches, rewards)
         self.first: dict[int, MatchResult] = {}
 
-    def end(self, lane: int, result: Result | None) -> None:
-        super().end(lane, result)
+    def end(self, lane: int, result: Result | None, opponent: str = "") -> None:
+        super().end(lane, result, opponent)
         [ended], _ = self.take()
         self.first.setdefault(lane, ended)
 
@@ -60,10 +60,10 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
     against: a bot of the game, the folder of a run, `self`, or `module:Class`. checkpoint: last, best, or its steps.
     Raises a `LamarckianError` where that cannot be.
     """
-    recipe = _seat(run, against)
+    recipe, others = _seat(run, against)
     mdp = plugins.build("game", recipe.game)
     policy, saved = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
-    results = play(recipe, mdp, export(policy), matches, seed, not stochastic)
+    results = play(recipe, mdp, export(policy), matches, seed, not stochastic, _opposing(run, mdp, others))
     scores = np.array([result.score for result in results])
     returns = np.array([sum(result.returns) for result in results])
     return Report(
@@ -74,7 +74,7 @@ def evaluate(run: Run, against: str | None, matches: int, checkpoint: str, stoch
         score_std=float(scores.std()),
         return_mean=float(returns.mean()),
         return_std=float(returns.std()),
-        against=_opponents(recipe),
+        against=_opponents(recipe, others),
     )
 
 
@@ -88,10 +88,15 @@ def play(
     results: list[MatchResult] = []
     for wave, first in enumerate(range(0, matches, LANES)):
         description = describe(recipe, mdp, model, min(LANES, matches - first), seed)
-        for role, other in (others or {}).items():
-            description.roles[role], description.models[role] = {"agent": "run"}, other
+        _replace(description, others or {})
         results += _wave(description, wave_seed(seed, wave), greedy)
     return results
+
+
+def _replace(description: Description, others: Mapping[str, Model]) -> None:
+    """Lets models play these roles."""
+    for role, other in others.items():
+        description.roles[role], description.models[role] = {"agent": "run"}, other
 
 
 def wave_seed(seed: int, wave: int) -> int:
@@ -101,10 +106,11 @@ def wave_seed(seed: int, wave: int) -> int:
 
 def film(run: Run, against: str | None, checkpoint: str, seed: int) -> Iterator[np.ndarray]:
     """The frames of one match, RGB uint8 `[height, width, 3]`. Raises GameError where the game cannot be looked at."""
-    recipe = _seat(run, against)
+    recipe, others = _seat(run, against)
     mdp: Any = plugins.build("game", recipe.game)
     policy, _ = load_policy(str(run.folder), mdp.roles[recipe.learners[0]], checkpoint)
     description = describe(recipe, mdp, export(policy), 1, seed)
+    _replace(description, _opposing(run, mdp, others))
     description.batched = False
     shown = _Shown(mdp)
     skipping = shown if description.frame_skip == 1 else frame_skip(shown, description.frame_skip)
@@ -162,28 +168,42 @@ def _rollout(description: Description, mdp: Any, seed: int, greedy: bool) -> tup
     return rollout, tally
 
 
-def _seat(run: Run, against: str | None) -> Recipe:
-    """The run's recipe for an evaluation: its first learning role is the policy's, others that learned are the policy's too
-    but not counted, and where `against` is given, that plays all but the first."""
+def _seat(run: Run, against: str | None) -> tuple[Recipe, dict[str, int]]:
+    """The run's recipe for an evaluation, and the past versions that play in it, by role.
+
+    Its first learning role is the policy's, others that learned are the policy's too but not counted, and where `against` is given, that
+    plays all but the first. Where it is not, the youngest past version plays for the league.
+    """
     document = yaml.safe_load(run.recipe_path.read_text())
     players = document["roles"]
     first, *rest = [role for role, player in players.items() if player["agent"] == "learner"]
-    players |= {role: {"agent": "self"} for role in rest}
+    leagues = [role for role, player in players.items() if player["agent"] == "league"]
+    players |= {role: {"agent": "self"} for role in (*rest, *leagues)}
     if against is not None:
         others = [role for role in players if role != first]
         if not others:
             raise RecipeError(f"--against: {document['game']['name']} has one role only, there is nobody to play against")
-        if against == "learner":
-            allowed = "self, a bot of the game, the folder of a run, or module:Class"
-            raise RecipeError(f"--against: 'learner' is who is evaluated; allowed: {allowed}")
+        if against in ("learner", "league"):
+            what = "who is evaluated" if against == "learner" else "whom the run plays where --against is left out"
+            raise RecipeError(f"--against: {against!r} is {what}; allowed: self, a bot of the game, the folder of a run, or module:Class")
         is_run = (Path(against) / "recipe.yaml").is_file()
         players |= {role: {"agent": "run", "path": against} if is_run else {"agent": against} for role in others}
-    return resolve(document)
+        leagues = []
+    newest = dict.fromkeys(leagues, members(str(run.folder))[-1]) if leagues else {}
+    return resolve({**document, "league": None}), newest
 
 
-def _opponents(recipe: Recipe) -> str:
-    others = [player for player in recipe.roles.values() if player.agent != "learner"]
-    return (
-        ", ".join(" ".join([player.agent, *(f"{name}={value}" for name, value in player.settings.items())]) for player in others)
-        or "nobody"
-    )
+def _opposing(run: Run, mdp: Any, versions: Mapping[str, int]) -> dict[str, Model]:
+    """The models of past versions, by role."""
+    return {role: export(load_member(str(run.folder), mdp.roles[role], version)) for role, version in versions.items()}
+
+
+def _opponents(recipe: Recipe, versions: Mapping[str, int]) -> str:
+    """Who they are, in words."""
+    names = []
+    for role, player in recipe.roles.items():
+        if role in versions:
+            names.append(f"v{versions[role]} of its league")
+        elif player.agent != "learner":
+            names.append(" ".join([player.agent, *(f"{name}={value}" for name, value in player.settings.items())]))
+    return ", ".join(names) or "nobody"

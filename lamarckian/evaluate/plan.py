@@ -9,19 +9,21 @@ import torch
 
 from lamarckian import plugins
 from lamarckian.actor.inference import Model
-from lamarckian.actor.process import Description, build_mdp, fragment_layout
+from lamarckian.actor.process import Description, LeagueDescription, build_mdp, fragment_layout
 from lamarckian.cluster.machine import cores
 from lamarckian.data.fragment import Layout, gradient_layout
-from lamarckian.errors import CheckpointError, RecipeError
+from lamarckian.errors import CheckpointError, MisuseError, RecipeError
 from lamarckian.evaluate.gradients import Learning
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
-from lamarckian.nets.parameters import manifest
+from lamarckian.nets.parameters import assign, manifest
 from lamarckian.nets.policy import build, parameter_count
 from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
+from lamarckian.recipe.league import League
 from lamarckian.record import checkpoint
-from lamarckian.record.run import open_training
+from lamarckian.record.league import LeagueFolder
+from lamarckian.record.run import Run, open_training
 from lamarckian.record.signature import check_signature, differences
 from lamarckian.rl.algorithm import from_gradients
 
@@ -46,8 +48,11 @@ class Plan:
     device: str
 
 
-def plan(recipe: Recipe) -> Plan:
-    """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit."""
+def plan(recipe: Recipe, run: Run | None = None) -> Plan:
+    """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit.
+
+    run: in whose folder the league lies, where the recipe has one.
+    """
     serial = recipe.mode == "serial"
     algorithm = plugins.plugin("algorithm", recipe.algorithm.name)
     learning = _learning(recipe) if from_gradients(algorithm) else None
@@ -62,7 +67,12 @@ def plan(recipe: Recipe) -> Plan:
     mdp = plugins.build("game", recipe.game)
     role = mdp.roles[recipe.learners[0]]
     policy = build_policy(recipe, role)
+    for role_name, player in recipe.roles.items():
+        if player.agent == "run":
+            _check_opponent(recipe, player.settings["path"], f"roles.{role_name}.path")
     description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
+    if recipe.league is not None and run is not None:
+        description.league = _describe_league(recipe, recipe.league, run, role)
     layout = fragment_layout(description, build_mdp(description))
     if learning:
         layout = gradient_layout(layout, description.model.size)
@@ -102,6 +112,30 @@ def _learning(recipe: Recipe) -> Learning:
     return Learning(network, algorithm, recipe.learner.dtype)
 
 
+def _describe_league(recipe: Recipe, league: League, run: Run, role: Role) -> LeagueDescription:
+    for folder in league.runs:
+        _check_opponent(recipe, folder, "league.runs")
+    models = {folder: trained(folder, role) for folder in league.runs}
+    return LeagueDescription(str(run.league_path), list(league.bots), models, league.distinct, league.swap_sides)
+
+
+def _check_opponent(recipe: Recipe, folder: str, key: str) -> None:
+    """Raises RecipeError where a run that shall be an opponent was not trained in the recipe's game."""
+    faults = game_differences(recipe, open_training(folder).recipe(), "this recipe", folder)
+    if faults:
+        raise RecipeError(f"{key}: {folder} cannot be an opponent, for it plays another game: {'; '.join(faults)}")
+
+
+def game_differences(one: Recipe, other: Recipe, where: str, there: str) -> list[str]:
+    """In what the games of two recipes differ; nothing where their agents can meet."""
+    left, right = ({**recipe.game.model_dump(mode="json"), "frame_skip": recipe.actor.frame_skip} for recipe in (one, other))
+    return [
+        f"{'actor' if key == 'frame_skip' else 'game'}.{key} is {left.get(key)!r} in {where}, {right.get(key)!r} in {there}"
+        for key in {**left, **right}
+        if left.get(key) != right.get(key)
+    ]
+
+
 def build_policy(recipe: Recipe, role: Role) -> Any:
     """The recipe's network for `role`, freshly initialised."""
     return build(lambda role: plugins.build("network", recipe.network, role), role, recipe.seed)
@@ -134,6 +168,21 @@ def begin_from(folder: str, recipe: Recipe, policy: Any, role: Role) -> None:
     restore(policy, load_policy(folder, role)[1].policy, folder)
 
 
+def members(folder: str) -> list[int]:
+    """The past versions in a run's league as of its newest checkpoint, oldest first. Raises MisuseError where it has no league."""
+    league = checkpoint.load(open_training(folder)).state.get("league")
+    if league is None:
+        raise MisuseError(f"run {folder} has no league; a recipe gives a role the agent 'league' to have one")
+    return [version for version, _ in league["versions"]]
+
+
+def load_member(folder: str, role: Role, version: int) -> Any:
+    """The policy of a past version in a run's league, to play `role`. Raises CheckpointError where it does not fit the game."""
+    policy, _ = load_policy(folder, role, "last")
+    assign(policy, LeagueFolder(open_training(folder).league_path).parameters(version))
+    return policy
+
+
 def restore(policy: Any, arrays: Any, where: str) -> None:
     """Loads a checkpoint's parameters. Raises CheckpointError where they are another network's."""
     try:
@@ -156,7 +205,8 @@ def _batched(recipe: Recipe, mdp: Any) -> bool:
 def _saves(recipe: Recipe, mdp: Any) -> bool:
     """Serial mode resumes exactly, which in the batched way takes a game and bots that can be saved in the middle."""
     bots = getattr(mdp, "bots", {})
-    if not all(hasattr(bots[player.agent], "save") for player in recipe.roles.values() if player.agent in bots):
+    seated = {*(player.agent for player in recipe.roles.values() if player.agent in bots), *(recipe.league.bots if recipe.league else ())}
+    if not all(hasattr(bots[name], "save") for name in seated):
         return False
     games = mdp.start_many(1, 0)
     try:

@@ -34,16 +34,19 @@ def tally(points: np.ndarray, counts: np.ndarray) -> Payoff:
     return Payoff(np.where(counts > 0, points / np.maximum(counts, 1), 0.5), counts)
 
 
-def elo(payoff: Payoff) -> tuple[np.ndarray, np.ndarray]:
+def elo(payoff: Payoff, prior: np.ndarray | None = None, anchor: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Elo ratings `[N]`, with mean 1500, and the half-widths `[N]` of their 95% intervals.
 
     The most likely ratings of the Bradley-Terry model (Bradley and Terry 1952, https://doi.org/10.2307/2334029), in which i beats j with
     probability 1 / (1 + 10^((r_j − r_i) / 400)) and a draw is half a win; each pair is taken to have drawn one match more. The intervals
     are of the distance from the mean, by the likelihood's curvature there (the inverse of the Fisher information). Where many matches are
     drawn, results vary less than the model has it, so the intervals are too wide rather than too narrow.
-    Raises MisuseError where the payoff is not one, or a pair has not met.
+
+    prior: `[N, N]`, symmetric, how many drawn matches each pair is taken to have played more; with it not every pair needs to have met, so
+    long as matches and prior together link all players. anchor: the player whose rating is 1500 instead of the mean; the intervals are of
+    the distance from it. Raises MisuseError where the payoff is not one, or a pair has not met, or players are not linked.
     """
-    scores, counts = _with_prior(payoff)
+    scores, counts = _with_prior(payoff, prior)
     size = len(scores)
     centre = np.full((size, size), 1 / size)
     strength = np.zeros(size)
@@ -57,16 +60,21 @@ def elo(payoff: Payoff) -> tuple[np.ndarray, np.ndarray]:
             break
         strength += step / max(1.0, np.abs(step).max())  # a longer step of Newton's may lead away
         strength -= strength.mean()
-    variance = np.diag(np.linalg.inv(information + centre) - centre)
-    return MEAN + SCALE * strength, SCALE * NORMAL_95 * np.sqrt(variance)
+    covariance = np.linalg.inv(information + centre) - centre
+    variance = np.diag(covariance)
+    if anchor is not None:
+        strength = strength - strength[anchor]
+        variance = variance + variance[anchor] - 2 * covariance[anchor]
+    return MEAN + SCALE * strength, SCALE * NORMAL_95 * np.sqrt(variance.clip(0.0))
 
 
-def log_odds(payoff: Payoff) -> np.ndarray:
+def log_odds(payoff: Payoff, prior: np.ndarray | None = None) -> np.ndarray:
     """By how many Elo points each player is better than each other, by their own matches alone: antisymmetric, `[N, N]`.
 
-    400 · log₁₀(s / (1 − s)) of the score s with one drawn match more. Raises MisuseError as `elo`.
+    400 · log₁₀(s / (1 − s)) of the score s with one drawn match more, or `prior` of them; 0 where there is no match at all.
+    Raises MisuseError as `elo`.
     """
-    scores, _ = _with_prior(payoff)
+    scores, _ = _with_prior(payoff, prior)
     odds = SCALE * np.log(scores / (1 - scores))
     return (odds - odds.T) / 2
 
@@ -116,15 +124,28 @@ def _quantal(game: np.ndarray, logs: np.ndarray, level: float, temperature: floa
     return logs, level
 
 
-def _with_prior(payoff: Payoff) -> tuple[np.ndarray, np.ndarray]:
+def _with_prior(payoff: Payoff, prior: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Scores and counts with the drawn matches more; nobody has met himself."""
     scores, counts = np.asarray(payoff.scores, float), np.asarray(payoff.counts, float)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or counts.shape != scores.shape or len(scores) < 2:
         raise MisuseError(f"scores and counts must be [N, N] for at least 2 players, but are {list(scores.shape)} and {list(counts.shape)}")
     pairs = ~np.eye(len(scores), dtype=bool)
-    if not (counts[pairs] > 0).all() or (counts != counts.T)[pairs].any():
+    if (counts != counts.T)[pairs].any() or (prior is None and not (counts[pairs] > 0).all()):
         raise MisuseError("each two players must have met, and the counts of their matches be the same from both sides")
     if not ((scores[pairs] >= 0) & (scores[pairs] <= 1)).all() or not np.allclose(scores[pairs], 1 - scores.T[pairs]):
         raise MisuseError("scores must be within 0 and 1, and sum up to 1 from both sides")
-    total = np.where(pairs, counts + PRIOR_MATCHES, 0.0)
-    return np.where(pairs, (scores * counts + PRIOR_MATCHES / 2) / np.maximum(total, PRIOR_MATCHES), 0.5), total
+    drawn = np.where(pairs, PRIOR_MATCHES if prior is None else prior, 0.0)
+    total = np.where(pairs, counts + drawn, 0.0)
+    if not _linked(total > 0):
+        raise MisuseError("all players must be linked by matches, their own or those of others between them; some are not")
+    points = scores * counts + drawn / 2
+    return np.divide(points, total, where=total > 0, out=np.full_like(points, 0.5)), total
+
+
+def _linked(met: np.ndarray) -> bool:
+    """Whether each player is reached from the first, from one to another that has been met."""
+    reached = np.zeros(len(met), np.bool_)
+    reached[0] = True
+    for _ in met:
+        reached |= met[reached].any(axis=0)
+    return bool(reached.all())

@@ -17,7 +17,8 @@ from lamarckian.actor.inference import Model
 from lamarckian.errors import GameError, MisuseError
 from lamarckian.evaluate.bout import bout
 from lamarckian.evaluate.matches import LANES, play, wave_seed
-from lamarckian.evaluate.plan import export, load_policy
+from lamarckian.evaluate.payoffs import POINTS
+from lamarckian.evaluate.plan import export, game_differences, load_member, load_policy, members
 from lamarckian.evaluate.rating import elo, log_odds, nash, tally
 from lamarckian.mdp import BotAgent, Result
 from lamarckian.mdp.wrappers import frame_skip
@@ -28,8 +29,7 @@ from lamarckian.record.checkpoint import saved
 from lamarckian.record.run import open_training
 from lamarckian.record.standings import Standing, Standings
 
-POINTS = {"win": 1.0, "draw": 0.5, "loss": 0.0}
-CHECKPOINTS = ("last", "best", "all")
+CHECKPOINTS = ("last", "best", "all", "league")
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Contestant:
 def tournament(runs: Sequence[str | Path], bots: Sequence[str], matches: int = 20, seed: int = 0, checkpoints: str = "best") -> Standings:
     """Everyone against everyone: the policies of runs, which take their likeliest actions, and bots of their game.
 
-    matches: of each pair, half of them from either side, and from the same seeds. checkpoints: which of each run take part: last, best
-    or all. Raises a `MisuseError` where the runs are not of one game, or its roles differ in what they see and do, and where `hold` does.
+    matches: of each pair, half of them from either side, and from the same seeds. checkpoints: which of each run take part: last, best,
+    all, or league, the past versions in it. Raises a `MisuseError` where the runs are not of one game, or its roles differ in what they
+    see and do, and where `hold` does.
     """
     if not runs:
         raise MisuseError("a tournament takes the folder of at least one run, whose game is played; none was given")
@@ -140,24 +141,24 @@ def _rules(folder: str | Path) -> Recipe:
     """The recipe of a run with its policy in every role: who played there in its training does not matter here."""
     document = yaml.safe_load(open_training(folder).recipe_path.read_text())
     first, *rest = document["roles"]
-    return resolve({**document, "roles": {first: {"agent": "learner"}, **{role: {"agent": "self"} for role in rest}}})
+    roles = {first: {"agent": "learner"}, **{role: {"agent": "self"} for role in rest}}
+    return resolve({**document, "roles": roles, "league": None})
 
 
 def _compare(one: Recipe, other: Recipe, where: str | Path, there: str | Path) -> None:
     """Refuses to let runs meet that do not play the same game."""
-    left, right = ({**recipe.game.model_dump(mode="json"), "frame_skip": recipe.actor.frame_skip} for recipe in (one, other))
-    faults = [
-        f"{'actor' if key == 'frame_skip' else 'game'}.{key} is {left.get(key)!r} in {where}, {right.get(key)!r} in {there}"
-        for key in {**left, **right}
-        if left.get(key) != right.get(key)
-    ]
+    faults = game_differences(one, other, str(where), str(there))
     if faults:
         raise MisuseError(f"runs of one tournament must play the same game: {'; '.join(faults)}")
 
 
 def _trained(recipe: Recipe, folder: str | Path, checkpoints: str) -> list[Contestant]:
-    """The policies of a run; named by its folder, and where all of them take part by their steps, too."""
+    """The policies of a run; named by its folder, and where several take part by their steps or versions, too."""
     role = next(iter(plugins.build("game", recipe.game).roles.values()))
+    if checkpoints == "league":
+        return [
+            Contestant(f"{Path(folder)}@v{version}", export(load_member(str(folder), role, version))) for version in members(str(folder))
+        ]
     if checkpoints != "all":
         return [Contestant(str(Path(folder)), export(load_policy(str(folder), role, checkpoints)[0]))]
     steps = [str(count) for count in saved(open_training(folder))] or ["last"]  # of which loading says that there is none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from lamarckian.errors import CheckpointError, NumericsError
 from lamarckian.evaluate.changes import Changes
 from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
 from lamarckian.evaluate.interrupts import interrupts
+from lamarckian.evaluate.league import League
 from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import begin_from, plan, restore
 from lamarckian.evaluate.study import Study
@@ -27,7 +29,7 @@ from lamarckian.recipe import Recipe
 from lamarckian.record import checkpoint
 from lamarckian.record.metrics import Metrics
 from lamarckian.record.progress import Progress, fraction
-from lamarckian.record.run import Run
+from lamarckian.record.run import Run, write, writing
 from lamarckian.record.signature import check_signature, signature
 from lamarckian.rl.algorithm import publication
 
@@ -93,7 +95,7 @@ class Training:
         self._recipe = recipe
         self._run = run
         self._progress = progress
-        self._plan = plan(recipe)
+        self._plan = plan(recipe, run)
         self._algorithm = plugins.build(
             "algorithm", recipe.algorithm, self._plan.policy, self._plan.role,
             device=self._plan.device, dtype=recipe.learner.dtype, seed=recipe.seed,
@@ -108,6 +110,7 @@ class Training:
             begin_from(recipe.start, recipe, self._plan.policy, self._plan.role)
         self._changes = Changes(run, recipe, self._totals.steps, taken)
         self._weigh()
+        self._league = self._open_league()
         self._stopped = False
 
     def run(self) -> Summary:
@@ -147,6 +150,8 @@ class Training:
             self._changes.keep(totals.steps, totals.version)
             totals.add(learner.version, *learned)
             judged = self._judge(fleet, learner.meter)
+            if self._league is not None:
+                self._league.update(totals.steps, totals.version, self._algorithm.parameters.array(), learned[1])
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
                 line = self._line(learner.meter)
@@ -182,6 +187,7 @@ class Training:
             "minutes": totals.seconds / 60,
             **({"score": score} if self._studies else {"matches": totals.matches, "score": score, "return": total}),
             **meter.take(),
+            **(self._league.metrics() if self._league is not None else {}),
             **({f"weight/{name}": weight for name, weight in self._changes.weights.items()} if self._weighed() else {}),
         }
 
@@ -229,8 +235,12 @@ class Training:
     def _save(self, fleet: AnyFleet) -> Path:
         totals = self._totals
         arrays, state = checkpoint.pack(fleet.save())
-        score = fleet.score if isinstance(fleet, Study) else totals.mean(self._window, whole=True)[0]
-        return checkpoint.save(
+        league = self._league
+        if league is not None:
+            score: float | None = league.rating()
+        else:
+            score = fleet.score if isinstance(fleet, Study) else totals.mean(self._window, whole=True)[0]
+        folder = checkpoint.save(
             self._run,
             checkpoint.Checkpoint(
                 steps=totals.steps,
@@ -246,11 +256,17 @@ class Training:
                     "outcomes": list(totals.outcomes),
                     "fleet": state,
                     "acting": self._acting(),
+                    **({} if league is None else {"league": league.save()}),
                 },
                 replay=self._algorithm.save_replay() if hasattr(self._algorithm, "save_replay") else {},
             ),
             self._recipe.checkpoint.keep,
         )
+        if league is not None:
+            league.tidy(checkpoint.saved(self._run))
+            with writing(self._run.standings_path):
+                write(self._run.standings_path, json.dumps(league.standings(), indent=1))
+        return folder
 
     def _restore(self, saved: checkpoint.Checkpoint) -> None:
         where = f"checkpoint {saved.steps} of {self._run.folder}"
@@ -282,9 +298,17 @@ class Training:
             elif replay is None:
                 self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for it")
 
+    def _open_league(self) -> League | None:
+        if self._recipe.league is None:
+            return None
+        totals, state = self._totals, None if self._saved is None else self._saved.state.get("league")
+        parameters = self._algorithm.parameters.array()
+        return League(self._recipe.league, self._run.league_path, totals.steps, totals.version, parameters, state)
+
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""
         description = self._plan.description
+        league = self._recipe.league
         return {
             "roles": description.roles,
             "game": description.game,
@@ -293,6 +317,7 @@ class Training:
             "frame_skip": description.frame_skip,
             "batched": description.batched,
             **({"zero_sum": True} if description.zero_sum else {}),
+            **({} if league is None else {"league": league.model_dump(include={"bots", "runs", "swap_sides", "distinct"})}),
         }
 
     def _interrupt(self) -> None:

@@ -32,6 +32,17 @@ def flatten(policy: nn.Module) -> np.ndarray:
         return torch.cat([parameter.reshape(-1).cpu() for parameter in policy.parameters()]).numpy()
 
 
+def assign(policy: nn.Module, flat: np.ndarray) -> None:
+    """Gives the parameters the values of `flat`, float32, laid out as `manifest` says. Raises ValueError where there are more or fewer."""
+    expected = sum(parameter.numel() for parameter in policy.parameters())
+    if flat.shape != (expected,):
+        raise ValueError(f"{expected} parameters are expected, an array of shape {flat.shape} came")
+    with torch.no_grad():
+        for entry, parameter in zip(manifest(policy), policy.parameters(), strict=True):
+            part = flat[entry.offset : entry.offset + parameter.numel()]
+            parameter.copy_(torch.from_numpy(part.reshape(entry.shape).copy()))
+
+
 class FlatParameters:
     """Rebinds the parameters of `policy`, and their gradients, as views of two flat float32 tensors.
 

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from lamarckian.errors import GameError, RecipeError
 from lamarckian.plugins import KINDS, names, plugin, settings_model
-from lamarckian.recipe import evolution, training
+from lamarckian.recipe import evolution, league, training
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of recipes, with the settings of every plug-in that can be imported here."""
-    forms = [_form(training.Recipe, training.KINDS), _form(evolution.EvolutionRecipe, evolution.KINDS)]
+    forms = [_form(training.Recipe, (*training.KINDS, *league.KINDS)), _form(evolution.EvolutionRecipe, evolution.KINDS)]
     definitions = forms[0].pop("$defs") | forms[1].pop("$defs")
     return {"oneOf": forms, "$defs": definitions}
 
@@ -22,7 +22,9 @@ def _form(model: type[BaseModel], kinds: tuple[str, ...]) -> dict[str, Any]:
     document = model.model_json_schema()
     for kind in kinds:
         forms = [_plugin_schema(kind, name, document["$defs"]) for name in names(kind)]
-        document["properties"][KINDS[kind].key] = {"oneOf": [*forms, _OTHER]}
+        section, _, key = KINDS[kind].key.rpartition(".")
+        place = document["$defs"][section.capitalize()] if section else document
+        place["properties"][key] = {"oneOf": [*forms, _OTHER]}
     return document
 
 

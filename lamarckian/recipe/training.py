@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from lamarckian.errors import RecipeError
 from lamarckian.plugins import Section, build, construct, import_class, plugin, settings_model, unknown, validate
 from lamarckian.recipe.document import Auto, Count, Finite, Keys, Seconds, Window, complete
+from lamarckian.recipe.league import League, complete_league
 
 KINDS = ("game", "network", "algorithm")
 DEFAULTS = {"network": "policy", "algorithm": "ppo"}
@@ -19,8 +20,8 @@ Weight: TypeAlias = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)
 
 
 class Player(BaseModel):
-    """Who plays a role: `learner`, `self` (the newest version, not recorded), `run` (a trained run, at `path`), a bot of
-    the game, or `module:Class`; beside `agent` stand the settings of that."""
+    """Who plays a role: `learner`, `self` (the newest version, not recorded), `league` (whoever the section `league` says), `run` (a
+    trained run, at `path`), a bot of the game, or `module:Class`; beside `agent` stand the settings of that."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -37,7 +38,7 @@ class TrainedRun(Keys):
     """Folder of the run whose best checkpoint plays."""
 
 
-AGENTS: dict[str, type[BaseModel]] = {"learner": Keys, "self": Keys, "run": TrainedRun}
+AGENTS: dict[str, type[BaseModel]] = {"learner": Keys, "self": Keys, "league": Keys, "run": TrainedRun}
 
 
 class Rewards(Keys):
@@ -102,6 +103,7 @@ class Recipe(Keys):
 
     game: Section
     roles: dict[str, Player] = {}
+    league: League | None = None
     rewards: Rewards = Rewards()
     network: Section = Section(name="policy")
     algorithm: Section = Section(name="ppo")
@@ -141,6 +143,8 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
     recipe = recipe.model_copy(update={**sections, "start": start})
     game = build("game", recipe.game)
     recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, game)})
+    agents = {role: player.agent for role, player in recipe.roles.items()}
+    recipe = recipe.model_copy(update={"league": complete_league(recipe.league, agents, game)})
     recipe = recipe.model_copy(update=_complete_rewards(recipe, game))
     _refuse_impossible(recipe, game)
     return recipe
@@ -214,7 +218,7 @@ def _complete_roles(recipe: Recipe, game: Any) -> dict[str, Player]:
     if not learners:
         raise RecipeError(f"roles: nobody learns; give one of {', '.join(game.roles)} the agent 'learner'")
     for role, player in complete.items():
-        if player.agent in ("learner", "self") and game.roles[role] != game.roles[learners[0]]:
+        if player.agent in ("learner", "self", "league") and game.roles[role] != game.roles[learners[0]]:
             raise RecipeError(f"roles.{role}.agent: {player.agent!r} cannot play here: '{role}' has other spaces than '{learners[0]}'")
         if player.agent == "run":
             folder = Path(player.settings["path"])

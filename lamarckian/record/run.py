@@ -27,7 +27,7 @@ from lamarckian.recipe.document import parse
 PACKAGES = ("lamarckian", "numpy", "torch", "onnxruntime", "gymnasium", "ale-py", "pettingzoo", "numba", "pyzmq", "ray")
 WRITTEN = (
     "recipe.yaml", "versions.json", "metrics.jsonl", "changes.jsonl", "checkpoints", "curve.png", "match.gif", "report.html",
-    "failures.jsonl", "front.csv", "front.json", "front.png",
+    "failures.jsonl", "front.csv", "front.json", "front.png", "league", "league.json",
 )  # fmt: skip
 LOCK = ".lock"
 
@@ -59,6 +59,14 @@ class Run:
     @property
     def checkpoints_path(self) -> Path:
         return self.folder / "checkpoints"
+
+    @property
+    def league_path(self) -> Path:
+        return self.folder / "league"
+
+    @property
+    def standings_path(self) -> Path:
+        return self.folder / "league.json"
 
     @property
     def failures_path(self) -> Path:

@@ -158,7 +158,7 @@ def test_a_run_given_twice_is_refused(trained):
 
 
 def test_checkpoints_are_last_best_or_all(trained, tmp_path):
-    with pytest.raises(MisuseError, match="--checkpoints: given 'worst'; allowed: last, best, all"):
+    with pytest.raises(MisuseError, match="--checkpoints: given 'worst'; allowed: last, best, all, league"):
         tournament([trained], ["stay"], checkpoints="worst")
     with pytest.raises(RunFolderError, match="is not there"):
         tournament([tmp_path / "none"], ["stay"])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lamarckian.nets import FlatParameters, Policy, build, flatten, manifest, parameter_count
+from lamarckian.nets.parameters import assign
 from tests.nets.roles import SMALL, draw, role
 
 
@@ -54,3 +55,13 @@ def test_an_optimiser_of_the_flat_parameter_moves_the_network():
     net(inputs).value.sum().backward()
     torch.optim.SGD([flat.parameter], lr=0.1).step()
     torch.testing.assert_close(net.critic.weight, before - 0.1 * net.critic.weight.grad)
+
+
+def test_a_policy_takes_the_flat_parameters_of_another():
+    one, other, inputs = policy(0), policy(1), draw(role("fusion"), 3)
+    flat = flatten(other)
+    assign(one, flat)
+    flat[:] = 0  # they are copied
+    torch.testing.assert_close(one(inputs).value, other(inputs).value)
+    with pytest.raises(ValueError, match=r"parameters are expected, an array of shape \(2,\) came"):
+        assign(one, np.zeros(2, np.float32))
