@@ -36,7 +36,7 @@ SETTINGS = {
 }
 COMMON = {"learning_rate": 3e-4, "gamma": 0.99}
 ON_POLICY = {"epochs": 1, "minibatches": 1, "gae_lambda": 0.95}
-REPLAY = {"minibatch": 256, "replay_ratio": 8, "learning_starts": 1000, "target_every": 500, "epsilon": 0.05}
+REPLAY = {"minibatch": 256, "replay_ratio": 8, "learning_starts": 500, "target_every": 500, "epsilon": 0.05}
 ALGORITHMS = {
     "ppo": ON_POLICY,
     "appo": ON_POLICY,
@@ -122,7 +122,7 @@ class Meter:
         """
         now = time.perf_counter()
         if self.first is None:
-            if steps >= self.settings.get("learning_starts", 0):
+            if steps > self.settings.get("learning_starts", 0):
                 self.first = now
         elif self.start is None:
             if now - self.first >= self.args.warmup:

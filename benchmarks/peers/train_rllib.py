@@ -32,20 +32,20 @@ OWN = {
         "pong": {"env_runners": 2, "learner_threads": 2},
     },
     "appo": {
-        "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128},
-        "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64},
+        "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
+        "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64, "wait_s": 0.05},
     },
     "impala": {
-        "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128},
-        "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64},
+        "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
+        "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64, "wait_s": 0.05},
     },
     "dqn": {
         "atari-pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
-        "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
+        "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 1},
     },
     "dqn-plain": {
         "atari-pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
-        "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
+        "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 1},
     },
 }
 CONFIGS = {"ppo": PPOConfig, "appo": APPOConfig, "impala": IMPALAConfig, "dqn": DQNConfig, "dqn-plain": DQNConfig}
@@ -92,8 +92,7 @@ def with_bytes(catalog: type) -> type:
     class Catalog(catalog):
         @classmethod
         def _get_encoder_config(cls, observation_space, model_config_dict, action_space=None):
-            settings = {name: model_config_dict[setting] for name, setting in (("convolutions", "conv_filters"), ("hidden", "fcnet_hiddens"))}
-            return ConvolutionsConfig(input_dims=observation_space.shape, **settings)
+            return ConvolutionsConfig(observation_space.shape, False, model_config_dict["conv_filters"], model_config_dict["fcnet_hiddens"])
 
     return Catalog
 
@@ -135,10 +134,12 @@ def learning(args) -> dict:
         }
     batch = {"train_batch_size_per_learner": settings["batch"], "minibatch_size": settings["batch"] // settings["minibatches"]}
     if args.algorithm == "impala":
-        return batch
+        return batch | {"timeout_s_sampler_manager": args.own["wait_s"]}
     batch |= {"num_epochs": settings["epochs"], "lambda_": settings["gae_lambda"]}
-    # APPO uses each batch twice unless it goes through a queue.
-    return batch | ({"use_circular_buffer": False} if args.algorithm == "appo" else {})
+    if args.algorithm == "appo":
+        # In its circular buffer each batch would be used twice.
+        batch |= {"use_circular_buffer": False, "timeout_s_sampler_manager": args.own["wait_s"]}
+    return batch
 
 
 def make_env(task: str, context: dict):
@@ -167,13 +168,6 @@ def configuration(args) -> AlgorithmConfig:
     )
 
 
-def steps(args, result: dict) -> int:
-    """Those sampled so far, where a replay lies between, or where nothing can be left out; of the asynchronous ones those trained on."""
-    if args.algorithm in ("appo", "impala"):
-        return int(result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0))
-    return int(result["env_runners"]["num_env_steps_sampled_lifetime"])
-
-
 def main() -> None:
     args = meter.arguments(OWN)
     meter.keep_to(args.cores)
@@ -188,8 +182,10 @@ def main() -> None:
     )
     algorithm = configuration(args).build_algo()
     measured = meter.Meter(args)
-    while not measured.tick(steps(args, result := algorithm.train())):
-        pass
+    steps = 0
+    while not measured.tick(steps):
+        # IMPALA's and APPO's learners count every step twice; no step is left out, as their queues block.
+        steps = int(algorithm.train()["env_runners"].get("num_env_steps_sampled_lifetime", 0))
     algorithm.stop()
     ray.shutdown()
     measured.print()
