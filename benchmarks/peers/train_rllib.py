@@ -132,14 +132,14 @@ def learning(args) -> dict:
             }
             | ({"alpha": 0.6, "beta": 0.4} if settings["prioritised"] else {}),
         }
-    batch = {"train_batch_size_per_learner": settings["batch"], "minibatch_size": settings["batch"] // settings["minibatches"]}
-    if args.algorithm == "impala":
-        return batch | {"timeout_s_sampler_manager": args.own["wait_s"]}
-    batch |= {"num_epochs": settings["epochs"], "lambda_": settings["gae_lambda"]}
-    if args.algorithm == "appo":
-        # In its circular buffer each batch would be used twice.
-        batch |= {"use_circular_buffer": False, "timeout_s_sampler_manager": args.own["wait_s"]}
-    return batch
+    batch = {"train_batch_size_per_learner": settings["batch"]}
+    if args.algorithm == "ppo":
+        minibatch = settings["batch"] // settings["minibatches"]
+        return batch | {"minibatch_size": minibatch, "num_epochs": settings["epochs"], "lambda_": settings["gae_lambda"]}
+    # Without a minibatch's size each batch is used whole and once: with the observations that only V-trace wants it is larger than
+    # `batch`, and the rest would make another minibatch. APPO's circular buffer would use each batch twice.
+    batch |= {"timeout_s_sampler_manager": args.own["wait_s"]}
+    return batch | ({"use_circular_buffer": False} if args.algorithm == "appo" else {})
 
 
 def make_env(task: str, context: dict):
@@ -184,7 +184,7 @@ def main() -> None:
     measured = meter.Meter(args)
     steps = 0
     while not measured.tick(steps):
-        # IMPALA's and APPO's learners count every step twice; no step is left out, as their queues block.
+        # What IMPALA and APPO have sampled they train on: their queues block, and leave nothing out.
         steps = int(algorithm.train()["env_runners"].get("num_env_steps_sampled_lifetime", 0))
     algorithm.stop()
     ray.shutdown()
