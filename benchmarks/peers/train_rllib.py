@@ -24,29 +24,23 @@ from ray.tune.registry import register_env
 from torch import nn
 from vector_pong import VectorPong
 
-# What was fastest on two cores; `--set KEY=JSON` tries another. fragment: steps of each environment that a runner sends at a time.
+# What was fastest on two cores; `--set KEY=JSON` tries another. fragment: steps of each environment that a runner sends
+# at a time; wait_s: how long the driver waits for them before it looks at the learner.
+IN_TURN = {"env_runners": 2, "learner_threads": 2}
+ASYNCHRONOUS = {
+    "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
+    "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64, "wait_s": 0.05},
+}
+REPLAYED = {
+    "atari-pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
+    "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
+}
 OWN = {
-    "ppo": {
-        "pendulum": {"env_runners": 2, "learner_threads": 2},
-        "atari-pong": {"env_runners": 2, "learner_threads": 2},
-        "pong": {"env_runners": 2, "learner_threads": 2},
-    },
-    "appo": {
-        "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
-        "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64, "wait_s": 0.05},
-    },
-    "impala": {
-        "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
-        "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64, "wait_s": 0.05},
-    },
-    "dqn": {
-        "atari-pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
-        "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 1},
-    },
-    "dqn-plain": {
-        "atari-pong": {"env_runners": 0, "learner_threads": 2, "fragment": 4},
-        "pong": {"env_runners": 0, "learner_threads": 2, "fragment": 1},
-    },
+    "ppo": {"pendulum": IN_TURN, "atari-pong": IN_TURN, "pong": IN_TURN},
+    "appo": ASYNCHRONOUS,
+    "impala": ASYNCHRONOUS,
+    "dqn": REPLAYED,
+    "dqn-plain": REPLAYED,
 }
 CONFIGS = {"ppo": PPOConfig, "appo": APPOConfig, "impala": IMPALAConfig, "dqn": DQNConfig, "dqn-plain": DQNConfig}
 
