@@ -1,7 +1,7 @@
 """Trained steps per second on two cores, beside RLlib, Stable-Baselines3 and Sample Factory, in turn; and where the time goes.
 
-The peers run in environments of their own (see peers/README.md), which are made on the first run. All have the same
-environments, network, batch, and one pass over each batch.
+The peers run in environments of their own (see peers/README.md), which are made on the first run. All have the same environments and
+network; the same batch and one pass over each, or the same minibatch and as many samples drawn for each that was played.
 """
 
 from __future__ import annotations
@@ -11,32 +11,55 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
 from figures import figure
+from peers.meter import ALGORITHMS, COMMON, SETTINGS
 from peers.run import PEERS, measure
 
-COMMON = ["algorithm.epochs=1", "algorithm.minibatches=1", "algorithm.learning_rate=3e-4", "record.every_s=1", "checkpoint.every_s=60"]
-FREE = ["stop.steps=null", "stop.score=null"]
-SMALL = "network.hidden=[256,128] network.critic=shared learner.batch=8192"
-TASKS = {
-    "pendulum": f"pendulum/ppo {SMALL} actor.count=2 actor.matches=64 actor.fragment=64",
-    "atari-pong": "atari-pong/ppo game.repeat_action_probability=0.25 network.convolutions=halving "
-    "actor.matches=8 actor.fragment=64 learner.batch=1024",
-    "pong": f"pong/ppo {SMALL} actor.matches=128 actor.fragment=32",
+Runs = dict[tuple[str, ...], list[dict]]
+
+ON_POLICY, REPLAYED = ("ppo", "impala"), ("dqn", "dqn-plain")
+STICKY = "game.repeat_action_probability=0.25"
+OURS = {
+    "pendulum": {"ppo": ("actor.count=2", "actor.matches=64", "actor.fragment=64")},
+    "atari-pong": dict.fromkeys(ON_POLICY, (STICKY, "actor.matches=8", "actor.fragment=64"))
+    | dict.fromkeys(REPLAYED, (STICKY, "actor.matches=8", "actor.fragment=16", "learner.batch=256")),
+    "pong": dict.fromkeys(ON_POLICY, ("actor.matches=128", "actor.fragment=32"))
+    | dict.fromkeys(REPLAYED, ("actor.matches=128", "actor.fragment=16", "learner.batch=2048")),
 }
-SHARES = {
-    "learner": ("time/wait", "time/forward", "time/backward", "time/step", "time/publish"),
-    "actor": ("actor/environment", "actor/inference", "actor/bookkeeping", "actor/waiting"),
+THEIRS = {
+    "ppo": [("rllib", "ppo"), ("stable_baselines3", "ppo"), ("sample_factory", "appo")],
+    "impala": [("rllib", "impala"), ("rllib", "appo")],
+    "dqn": [("rllib", "dqn")],
+    "dqn-plain": [("rllib", "dqn-plain"), ("stable_baselines3", "dqn-plain")],
 }
+WITHOUT_NUMBA = "sample_factory"  # its NumPy is too old to play our Pong
+RUN = ["record.every_s=1", "checkpoint.every_s=60", "stop.steps=null", "stop.score=null"]
 
 
-def ours(task: str, seconds: float, warmup_s: float, more: list[str]) -> dict[str, float]:
+def recipe(task: str, algorithm: str) -> list[str]:
+    """Recipe and overrides: the task's game and seats; network, batch and algorithm as the peers have them."""
+    settings, learning = SETTINGS[task], COMMON | ALGORITHMS[algorithm]
+    network = {"hidden": settings["hidden"], "activation": settings["activation"]}
+    if "convolutions" in settings:
+        network["convolutions"] = "halving"
+    if algorithm in REPLAYED:
+        network["dueling"] = learning.pop("dueling")
+        learning |= {"name": "dqn", "replay_samples": settings["replay_samples"], "final_epsilon": learning["epsilon"]}
+    else:
+        learning |= {"name": algorithm} | ({"optimizer": "adam"} if algorithm == "impala" else {})
+    sections = {"network": network, "algorithm": learning, "learner.batch": settings["batch"]}
+    return [f"{task}/ppo", *(f"{name}={json.dumps(section)}" for name, section in sections.items()), *OURS[task][algorithm], *RUN]
+
+
+def ours(task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str]) -> dict[str, float]:
     """Trains for a while; the means of the metrics' lines after the warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *TASKS[task].split(), *COMMON, *FREE, *more,
+            sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *recipe(task, algorithm), *more,
             f"stop.minutes={(seconds + warmup_s) / 60}", "--run", f"{folder}/run", "--quiet", "--no-video",
         ]  # fmt: skip
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=4 * (seconds + warmup_s) + 60)
@@ -44,14 +67,29 @@ def ours(task: str, seconds: float, warmup_s: float, more: list[str]) -> dict[st
     first = next(line for line in lines if line["minutes"] * 60 >= warmup_s)
     last = lines[-1]
     kept = [line for line in lines if line["minutes"] > first["minutes"]]
-    means = {name: fmean(line[name] for line in kept) for names in SHARES.values() for name in names}
-    means |= {name: fmean(line[name] for line in kept) for name in ("cpu", "staleness")}
+    names = [name for name in last if name in ("cpu", "staleness") or name.startswith(("time/", "actor/"))]
+    means = {name: fmean(line[name] for line in kept if name in line) for name in names}
     return means | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
+
+
+def report(task: str, algorithm: str, mine: list[dict], theirs: Runs) -> None:
+    """Prints an algorithm's figures on a task beside those of each peer, and where its time goes."""
+    name, rates = f"{task}.{algorithm}", [run["rate"] for run in mine]
+    if not theirs:
+        figure(f"{name}.training", rates, "steps/s")
+    for peer, runs in theirs.items():
+        reference = " ".join(peer)
+        figure(f"{name}.training", rates, "steps/s", reference, [run["steps_per_second"] for run in runs])
+        figure(f"{name}.cpu", [run["cpu"] for run in mine], "share of all cores", reference, [run["cpu_utilisation"] for run in runs], 3)
+    figure(f"{name}.staleness", [run["staleness"] for run in mine], "versions", digits=2)
+    for share in (share for share in mine[0] if "/" in share):
+        figure(f"{name}.{share.replace('/', '.')}", [run[share] for run in mine], "share of its time", digits=3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--tasks", nargs="*", default=list(OURS), choices=list(OURS))
+    parser.add_argument("--algorithms", nargs="*", default=list(THEIRS), choices=list(THEIRS), help="as far as a task has them")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=25)
@@ -59,23 +97,20 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting of ours")
     arguments = parser.parse_args()
     for task in arguments.tasks:
-        peers = arguments.peers if task != "pong" else []
-        mine: list[dict[str, float]] = []
-        theirs: dict[str, list[dict]] = {peer: [] for peer in peers}
+        algorithms = [name for name in arguments.algorithms if name in OURS[task]]
+        peers = [peer for peer in arguments.peers if peer != WITHOUT_NUMBA or task != "pong"]
+        mine: dict[str, list[dict]] = defaultdict(list)
+        theirs: dict[str, Runs] = {name: {peer: [] for peer in THEIRS[name] if peer[0] in peers} for name in algorithms}
         for _ in range(arguments.runs):
-            mine.append(ours(task, arguments.seconds, arguments.warmup, arguments.set))
-            for peer in peers:
-                theirs[peer].append(measure(peer, task, arguments.seconds))
-        rates = [run["rate"] for run in mine]
-        if not peers:
-            figure(f"{task}.training", rates, "steps/s")
-        for peer, runs in theirs.items():
-            figure(f"{task}.training", rates, "steps/s", peer, [run["steps_per_second"] for run in runs])
-            figure(f"{task}.cpu", [run["cpu"] for run in mine], "share of all cores", peer, [run["cpu_utilisation"] for run in runs], 3)
-        figure(f"{task}.staleness", [run["staleness"] for run in mine], "versions", digits=2)
-        for names in SHARES.values():
-            for name in names:
-                figure(f"{task}.{name.replace('/', '.')}", [run[name] for run in mine], "share of its time", digits=3)
+            for name in algorithms:
+                mine[name].append(ours(task, name, arguments.seconds, arguments.warmup, arguments.set))
+                for peer, runs in theirs[name].items():
+                    runs.append(measure(peer[0], task, peer[1], arguments.seconds))
+        for name in algorithms:
+            report(task, name, mine[name], theirs[name])
+        if {"impala", "ppo"} <= mine.keys():
+            rates = {name: [run["rate"] for run in runs] for name, runs in mine.items()}
+            figure(f"{task}.impala.training", rates["impala"], "steps/s", "our ppo", rates["ppo"])
 
 
 if __name__ == "__main__":

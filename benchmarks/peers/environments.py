@@ -2,12 +2,14 @@
 
 Each is pinned whole by `requirements-<peer>.txt` and installed without resolving: Sample Factory asks for packages that it does
 not need here (wandb, pyglet, a windowed OpenCV), and nothing may bring another torch in. A second call does nothing.
+The repository is on their path, for our vector Pong; of what it imports, NumPy, numba and pydantic are pinned with those that play it.
 """
 
 import hashlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -32,6 +34,8 @@ def make(peer: str) -> Path:
     venv.create(folder, with_pip=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"]
     subprocess.run([*pip, "-c", constraints, "-r", requirements], check=True, stdout=sys.stderr)
+    packages = sysconfig.get_path("purelib", "venv", {"base": str(folder)})
+    Path(packages, "lamarckian.pth").write_text(f"{HERE.parent.parent}\n")
     done.write_text(digest)
     return python
 

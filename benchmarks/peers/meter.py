@@ -23,27 +23,51 @@ SETTINGS = {
         "convolutions": [[32, 4, 2], [32, 4, 2], [64, 4, 2], [64, 4, 2]],  # channels, kernel, stride; no padding
         "hidden": [256],
         "activation": "relu",
+        "replay_samples": 20_000,
+    },
+    "pong": {
+        "env": "Lamarckian's vector Pong against the tracker",
+        "envs": 128,
+        "batch": 8192,
+        "hidden": [256, 128],
+        "activation": "relu",
+        "replay_samples": 100_000,
     },
 }
-COMMON = {"epochs": 1, "minibatches": 1, "learning_rate": 3e-4, "gamma": 0.99, "gae_lambda": 0.95}
+COMMON = {"learning_rate": 3e-4, "gamma": 0.99}
+ON_POLICY = {"epochs": 1, "minibatches": 1, "gae_lambda": 0.95}
+REPLAY = {"minibatch": 256, "replay_ratio": 8, "learning_starts": 500, "target_every": 500, "epsilon": 0.05}
+ALGORITHMS = {
+    "ppo": ON_POLICY,
+    "appo": ON_POLICY,
+    "impala": {"minibatches": 1},
+    "dqn": REPLAY | {"double": True, "dueling": True, "n_step": 3, "prioritised": True},
+    "dqn-plain": REPLAY | {"double": False, "dueling": False, "n_step": 1, "prioritised": False},
+}
 
 
-def arguments() -> argparse.Namespace:
-    """The script's command line; `settings` holds the task's settings."""
+def arguments(own: dict) -> argparse.Namespace:
+    """The script's command line; `settings` are what all peers share, `own` the script's own of the algorithm and task.
+
+    own: settings by algorithm and task.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--task", choices=SETTINGS, required=True)
+    parser.add_argument("--algorithm", choices=own, required=True)
     parser.add_argument("--seconds", type=float, default=30, help="length of the measured window")
     parser.add_argument("--warmup", type=float, default=5, help="seconds of training before the window")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=JSON", help="try another value of a peer's own setting")
     args = parser.parse_args()
-    args.settings = SETTINGS[args.task] | COMMON
-    args.own = {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
+    if args.task not in own[args.algorithm]:
+        parser.error(f"{args.algorithm} has no settings for {args.task}; there are some for {', '.join(own[args.algorithm])}")
+    args.settings = SETTINGS[args.task] | COMMON | ALGORITHMS[args.algorithm]
+    args.own = own[args.algorithm][args.task] | {key: json.loads(value) for key, value in (item.split("=", 1) for item in args.set)}
     return args
 
 
 def make_env(task: str):
-    """One environment of `task`, with Gymnasium's own wrappers."""
+    """One environment of `task`, with Gymnasium's own wrappers; for vector Pong see `vector_pong`."""
     import gymnasium as gym
 
     if task == "pendulum":
@@ -84,18 +108,22 @@ def machine_cpu_seconds() -> float:
 class Meter:
     """Measures from one update's end to another's, `warmup` seconds after the first."""
 
-    def __init__(self, args: argparse.Namespace, own: dict):
+    def __init__(self, args: argparse.Namespace):
         self.args = args
-        self.settings = args.settings | own
+        self.settings = args.settings | args.own
         self.first = None
         self.start = None
         self.result = None
 
     def tick(self, steps: int) -> bool:
-        """To be called at each update's end with the steps trained on so far; True once the window is over."""
+        """To be called at each update's end with the steps trained on so far; True once the window is over.
+
+        Where samples go to a replay, `steps` are those sampled so far.
+        """
         now = time.perf_counter()
         if self.first is None:
-            self.first = now
+            if steps > self.settings.get("learning_starts", 0):
+                self.first = now
         elif self.start is None:
             if now - self.first >= self.args.warmup:
                 self.start = (now, steps, tree_cpu_seconds(), machine_cpu_seconds())

@@ -21,8 +21,10 @@ from sample_factory.utils.utils import log
 
 # What was fastest on two cores; `--set KEY=JSON` tries another.
 OWN = {
-    "pendulum": {"serial_mode": False, "async_rl": True, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 2},
-    "atari-pong": {"serial_mode": True, "async_rl": False, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 1},
+    "appo": {
+        "pendulum": {"serial_mode": False, "async_rl": True, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 2},
+        "atari-pong": {"serial_mode": True, "async_rl": False, "batched_sampling": True, "num_workers": 1, "worker_num_splits": 1},
+    }
 }
 
 
@@ -92,8 +94,8 @@ class Measure(AlgoObserver):
             runner.total_train_seconds = math.inf  # the runner checks it next, and never counts it itself
 
 
-def configuration(args, own: dict, folder: str):
-    settings = args.settings
+def configuration(args, folder: str):
+    settings, own = args.settings, args.own
     chosen = {
         "algo": "APPO",
         "env": args.task,
@@ -126,16 +128,15 @@ def configuration(args, own: dict, folder: str):
 
 
 def main() -> None:
-    args = meter.arguments()
+    args = meter.arguments(OWN)
     meter.keep_to(args.cores)
-    own = OWN[args.task] | args.own
     log.setLevel(logging.ERROR)
     register_env(args.task, make_env)
     global_model_factory().register_encoder_factory(make_encoder)
     folder = tempfile.mkdtemp(prefix="sample-factory-")
     try:
-        measured = meter.Meter(args, own)
-        _, runner = make_runner(configuration(args, own, folder))
+        measured = meter.Meter(args)
+        _, runner = make_runner(configuration(args, folder))
         runner.register_observer(Measure(measured, args.settings["batch"]))
         if runner.init() != ExperimentStatus.SUCCESS or runner.run() != ExperimentStatus.SUCCESS:
             sys.exit("Sample Factory failed")
