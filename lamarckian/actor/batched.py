@@ -12,8 +12,9 @@ import numpy as np
 from lamarckian.actor.opponents import Crowd, League
 from lamarckian.actor.policy import ActingPolicy
 from lamarckian.actor.recorder import Recorder
+from lamarckian.actor.sampling import EmptyMask, empty_row
 from lamarckian.actor.tally import Tally
-from lamarckian.errors import NumericsError
+from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import BatchedMDP, Bot, Observations, Role, Steps
 from lamarckian.seeding import agent_seed, match_seed
 
@@ -132,9 +133,12 @@ class BatchedRollout:
         for name, array in inputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(np.nonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0][0])
-                raise NumericsError(f"input '{name}' is not finite: {array[row]} (lane {row}); check the game's observation")
+                raise NumericsError(f"input '{name}' is not finite: {array[row]} ({self._where(parts, row)}); check the game's observation")
         seats = np.concatenate([*(part.first + part.matches for part in parts), *(lanes for lanes, _ in finals)])
-        decision = policy.decide(inputs, legal, seats, sum(len(part.matches) for part in parts))
+        try:
+            decision = policy.decide(inputs, legal, seats, sum(len(part.matches) for part in parts))
+        except EmptyMask as fault:
+            raise ContractError(f"{fault} ({self._where(parts, empty_row(legal))})") from None
         if home:
             if finals:
                 lanes = np.concatenate([lanes for lanes, _ in finals])
@@ -145,6 +149,15 @@ class BatchedRollout:
         for part in parts:
             start, end = end, end + len(part.matches)
             self._play(actions, part.role, part.matches, {name: array[start:end] for name, array in decision.played.items()})
+
+    def _where(self, parts: Sequence[Part], row: int) -> str:
+        """Which observation a row of a batch is."""
+        for part in parts:
+            if row < len(part.matches):
+                match = int(part.matches[row])
+                return f"role '{part.role}', match {match}, step {self.tally.length(match) + 1}"
+            row -= len(part.matches)
+        return "a final observation"
 
     def _ask_bots(self, actions: dict[str, dict[str, np.ndarray]]) -> None:
         for role, bot in self._bots:

@@ -104,13 +104,15 @@ class CoroutineRollout:
         role = mdp.roles[learners[0]]
         self._home = Desk(policy, role, taped)
         self._desks: dict[int, Desk] = {id(policy): self._home}
-        self._lanes = [Lane(index, policy, self._home.asked, self._told) for index in range(len(learners) * matches)]
+        self._lanes = [
+            Lane(name, m, k * matches + m, policy, self._home.asked, self._told) for k, name in enumerate(learners) for m in range(matches)
+        ]
         seats: dict[str, Sequence[Agent | Chair]] = {name: self._lanes[k * matches : (k + 1) * matches] for k, name in enumerate(learners)}
         for name, player in others.items():
             if isinstance(player, ActingPolicy):
                 desk = self._desks.setdefault(id(player), Desk(player, mdp.roles[name], taped))
                 first = len(learners) * matches * (len(self._desks) + list(others).index(name))
-                seats[name] = [Lane(first + m, player, desk.guests, []) for m in range(matches)]
+                seats[name] = [Lane(name, m, first + m, player, desk.guests, []) for m in range(matches)]
             else:
                 seats[name] = player
         if league is not None:
@@ -151,7 +153,7 @@ class CoroutineRollout:
         return {
             name: [
                 Chair(
-                    Lane((rows + k) * matches + m, league.crowd, crowd.guests, []),
+                    Lane(name, m, (rows + k) * matches + m, league.crowd, crowd.guests, []),
                     self._home,
                     crowd,
                     {bot: BotAgent(make()) for bot, make in league.bots.items()},

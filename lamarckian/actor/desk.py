@@ -12,6 +12,7 @@ import numpy as np
 from lamarckian.actor.opponents import Crowd
 from lamarckian.actor.policy import ActingPolicy, Decision
 from lamarckian.actor.recorder import Recorder
+from lamarckian.actor.sampling import EmptyMask, empty_row
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import Action, Agent, Handoff, Observation, Result, Role, Step
 from lamarckian.record.league import SELF
@@ -24,9 +25,27 @@ by_index = attrgetter("index")
 class Lane:
     """The seat of a policy at one table: asks its desk, and hands on what came of it."""
 
-    __slots__ = ("asked", "handoff", "index", "observation", "opponent", "over", "policy", "result", "tape", "told")
+    __slots__ = (
+        "asked",
+        "handoff",
+        "index",
+        "match",
+        "observation",
+        "opponent",
+        "over",
+        "policy",
+        "result",
+        "role",
+        "steps",
+        "tape",
+        "told",
+    )
 
-    def __init__(self, index: int, policy: ActingPolicy | Crowd, asked: list[Lane], told: list[tuple[int, Step]]) -> None:
+    def __init__(
+        self, role: str, match: int, index: int, policy: ActingPolicy | Crowd, asked: list[Lane], told: list[tuple[int, Step]]
+    ) -> None:
+        self.role = role
+        self.match = match
         self.index = index
         self.policy = policy
         self.asked = asked
@@ -36,6 +55,7 @@ class Lane:
         self.result: Result | None = None
         self.opponent = ""
         self.tape: list[Action] = []
+        self.steps = 0
         self.over = False
 
     def start(self, seed: int) -> None:
@@ -44,10 +64,12 @@ class Lane:
 
     def clear(self) -> None:
         self.tape.clear()
+        self.steps = 0
         self.over = False
 
     def act(self, observation: Observation) -> Handoff[Action]:
         self.observation = observation
+        self.steps += 1
         self.asked.append(self)
         return self.handoff
 
@@ -72,6 +94,7 @@ class Replay:
     async def act(self, observation: Observation) -> Action:
         if self._tape:
             self._lane.tape.append(self._tape[0])
+            self._lane.steps += 1
             return self._tape.popleft()
         return await self._lane.act(observation)
 
@@ -127,7 +150,10 @@ class Desk:
         if not lanes:
             recorder.bootstrap(seats, self.policy.value(inputs, seats))  # type: ignore[union-attr]
             return
-        decision = self.policy.decide(inputs, legal, seats, len(lanes))
+        try:
+            decision = self.policy.decide(inputs, legal, seats, len(lanes))
+        except EmptyMask as fault:
+            raise ContractError(f"{fault} ({_where(lanes, empty_row(legal))})") from None
         if recorder is not None:
             self._record(recorder, decision, inputs, legal, ended)
         for lane, action in zip(lanes, rows(decision.played), strict=True):
@@ -156,10 +182,16 @@ class Desk:
                 raise ContractError(f"input '{name}' must be {spec.dtype}, not {array.dtype}; convert it in the game")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(np.nonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0][0])
-                where = f"lane {lanes[row].index}" if row < len(lanes) else "a final observation"
-                raise NumericsError(f"input '{name}' is not finite: {array[row]} ({where}); check the game's observation")
+                raise NumericsError(f"input '{name}' is not finite: {array[row]} ({_where(lanes, row)}); check the game's observation")
             inputs[name] = array
         return inputs
+
+
+def _where(lanes: Sequence[Lane], row: int) -> str:
+    """Which observation a row of a batch is."""
+    if row >= len(lanes):
+        return "a final observation"
+    return f"role '{lanes[row].role}', match {lanes[row].match}, step {lanes[row].steps}"
 
 
 def _join(arrays: list[np.ndarray], shape: tuple[int, ...], name: str) -> np.ndarray:

@@ -19,6 +19,16 @@ _FAR = np.float32(1e14)  # units that are not valid lie so far below the others
 _EMPTY_MASK, _NOT_FINITE = -1, -2
 
 
+class EmptyMask(ContractError):
+    """A mask leaves no legal action; where, knows who knows what a row of the batch is."""
+
+
+def empty_row(legal: Mapping[str, np.ndarray]) -> int:
+    """The first row of a batch in which some mask leaves nothing, if there is one."""
+    possible = np.stack([mask.any(axis=-1).reshape(len(mask), -1).all(axis=1) for mask in legal.values()])
+    return int(np.argmin(possible.all(axis=0)))
+
+
 class Sampler:
     """Samples every head of `role` for a batch of B controllers.
 
@@ -114,7 +124,7 @@ def _mask(head: Head, mask: np.ndarray | None, actions: Mapping[str, np.ndarray]
 
 def _refuse(fault: int, row: int, name: str, outputs: np.ndarray, what: str) -> None:
     if fault == _EMPTY_MASK:
-        raise ContractError(f"the mask of head '{name}' leaves no legal action (row {row} of the batch); a game must leave at least one")
+        raise EmptyMask(f"the mask of head '{name}' leaves no legal action; a game must leave at least one")
     if fault == _NOT_FINITE:
         raise NumericsError(f"the policy's {what} of head '{name}' are not finite: {outputs[row]}; the parameters have diverged")
 

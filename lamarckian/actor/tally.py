@@ -38,6 +38,10 @@ class Tally:
             self._length[lanes] += 1
             self._returns[lanes] += reward
 
+    def length(self, lane: int) -> int:
+        """Steps of the running match of `lane`."""
+        return int(self._length[lane])
+
     def end(self, lane: int, result: Result | None, opponent: str = "") -> None:
         """Counts the match that has just ended on `lane`, against this opponent from the league, if there is one."""
         if result is None or not np.isfinite(result.score):

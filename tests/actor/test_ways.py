@@ -13,7 +13,8 @@ import pytest
 from lamarckian.actor.actor import Actor
 from lamarckian.actor.process import Description, build_actor, build_mdp, fragment_layout
 from lamarckian.data.pool import LocalPool
-from lamarckian.mdp import Continuous, Observation, Result, Role, Step, Vector
+from lamarckian.errors import ContractError
+from lamarckian.mdp import Continuous, Discrete, Observation, Observations, Result, Role, Step, Steps, Vector
 from lamarckian.record.checkpoint import pack, unpack
 from lamarckian.transport.versions import VersionBoard
 from tests.actor.policies import linear
@@ -165,6 +166,58 @@ class Countdown:
 
         def result(self) -> Result:
             return Result(0.0)
+
+
+class Blocked:
+    """Counts its steps; in match 2 no action is legal from the fourth step on."""
+
+    roles = {"player": Role({"x": Vector(1)}, {"a": Discrete(2, masked=True), "b": Discrete(2)})}
+
+    def __init__(self) -> None:
+        self.size, self.ticks, self.started = 0, 0, 0
+
+    def start(self, seed: int) -> Blocked.Match:
+        self.started += 1
+        return Blocked.Match(self.started - 1 == 2)
+
+    def start_many(self, size: int, seed: int) -> Blocked:
+        self.size = size
+        return self
+
+    def reset(self) -> dict[str, Observations]:
+        legal = np.ones((self.size, 2), np.bool_)
+        legal[2] = self.ticks < 3
+        return {"player": Observations({"x": np.full((self.size, 1), self.ticks, np.float32)}, {"a": legal})}
+
+    def step(self, actions: Any) -> dict[str, Steps]:
+        self.ticks += 1
+        none = np.zeros(self.size, np.bool_)
+        return {"player": Steps(self.reset()["player"], np.zeros((self.size, 1), np.float32), none, none)}
+
+    def close(self) -> None: ...
+
+    class Match(Countdown.Match):
+        def __init__(self, blocked: bool) -> None:
+            super().__init__(100)
+            self.role = Blocked.roles["player"]
+            self.blocked = blocked
+
+        def observation(self) -> Observation:
+            legal = np.full(2, not self.blocked or self.left > 97)
+            return Observation({"x": np.array([self.left], np.float32)}, {"a": legal})
+
+        async def step(self, action: Mapping[str, Any]) -> Step:
+            self.left -= 1
+            return Step(self.observation(), (0.0,), False, False)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
+def test_a_mask_that_leaves_nothing_says_where(batched):
+    player, pool = actor({"player": LEARNS}, batched, {"name": "tests.actor.test_ways:Blocked"})
+    player.start()
+    with pytest.raises(ContractError, match=r"the mask of head 'a' leaves no legal action; .* \(role 'player', match 2, step 4\)"):
+        collect(player, pool, 2)
+    player.close()
 
 
 def test_fragments_hold_what_was_remembered():

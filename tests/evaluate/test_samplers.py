@@ -17,7 +17,9 @@ def pool(versions=(0, 10, 20, 30), scores=None, now=40) -> Pool:
     return Pool(np.array(versions), np.full(len(versions), 0.5) if scores is None else np.array(scores), now)
 
 
-@pytest.mark.parametrize("sampler", [Latest(), Uniform(), Quality(), PFSP(), PFSP("even"), PFSP("linear"), Cycle()], ids=repr)
+@pytest.mark.parametrize(
+    "sampler", [Latest(), Uniform(), Quality(), PFSP(), PFSP("even"), PFSP("linear"), Cycle()], ids=lambda sampler: type(sampler).__name__
+)
 @pytest.mark.parametrize("scores", [[0.5] * 4, [1.0] * 4, [0.0, 0.2, 1.0, 0.7]], ids=str)
 def test_shares_add_up_to_1(sampler, scores):
     newest, past = sampler.shares(pool(scores=scores))
