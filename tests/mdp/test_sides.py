@@ -36,7 +36,9 @@ def test_a_role_gets_the_controller_of_its_seat():
 
 
 @pytest.mark.parametrize(
-    "game", [Pong(rounds=1, rally_ticks=60), Pong(rounds=1, rally_ticks=60, observation="image", image_size=32), Count(7)], ids=str
+    "game",
+    [Pong(rounds=1, rally_ticks=60), Pong(rounds=1, rally_ticks=60, observation="image", image_size=32), Count(7)],
+    ids=["vectors", "images", "count"],
 )
 def test_swapped_games_keep_the_contract(game):
     check_mdp(swapped(game), steps=80)
