@@ -3,7 +3,8 @@
 The hosts are network namespaces of this machine (`lab.py`), each with a process of its own, and their clock is one. The learner's host is one
 more. The relays stay while roots come and go.
 
-    python benchmarks/broadcast.py [--hosts 4 16 64] [--layouts flat tree pipeline] [--runs 5] [--chunk-kib 32] [--wire float32]
+    python benchmarks/broadcast.py [--hosts 4 16 64] [--layouts flat tree pipeline] [--runs 5] [--chunk-kib 64] [--rate-mbit 100]
+        [--wire float32]
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ from lamarckian.transport.root import CHUNK_BYTES, Root
 from lamarckian.transport.versions import VersionBoard
 
 PARAMETERS = 1_000_000
-RATE_MBIT = 100
 PORT = 7000
 NETWORK = Terms(network=True)
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 SETTLE_S = 1.0
 
 
@@ -112,12 +112,13 @@ def main() -> None:
     parser.add_argument("--layouts", nargs="+", default=list(get_args(Layout)), choices=get_args(Layout))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--chunk-kib", type=int, default=CHUNK_BYTES >> 10)
+    parser.add_argument("--rate-mbit", type=float, default=100.0)
     parser.add_argument("--wire", default="float32", choices=get_args(Wire))
     arguments = parser.parse_args()
     size_bytes = PARAMETERS * (2 if arguments.wire == "bfloat16" else 4)
-    bound_s = size_bytes * 8 / (RATE_MBIT * 1e6)
+    bound_s = size_bytes * 8 / (arguments.rate_mbit * 1e6)
     version = 0
-    with Lab(1 + max(arguments.hosts), RATE_MBIT) as lab:
+    with Lab(1 + max(arguments.hosts), arguments.rate_mbit) as lab:
         first, *others = lab.hosts
         followers: list[Follower] = []
         for n in sorted(arguments.hosts):

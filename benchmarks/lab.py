@@ -28,6 +28,7 @@ LOCKS = Path("/run/lamarckian-labs")
 SUBNET = "10.77"
 BURST_BYTES = 16 << 10
 """How much goes out at once on a link that was idle; the largest packets, too, are that small."""
+PACKET_BYTES = 15 << 10
 QUEUE_BYTES = 8 << 20
 
 
@@ -77,8 +78,8 @@ class Host:
     def build(self) -> None:
         """Makes the namespace, its address and its link to the hub."""
         _run(f"ip netns add {self.namespace}")
-        link = f"link add eth0 netns {self.namespace} gso_max_size {BURST_BYTES} type veth"
-        _run(f"ip {link} peer name {self._port} netns {self._hub} gso_max_size {BURST_BYTES}")
+        link = f"link add eth0 netns {self.namespace} gso_max_size {PACKET_BYTES} type veth"
+        _run(f"ip {link} peer name {self._port} netns {self._hub} gso_max_size {PACKET_BYTES}")
         inside = ["link set lo up", f"addr add {self.address}/16 dev eth0", "link set eth0 addrgenmode none", "link set eth0 up"]
         _run(f"ip -n {self.namespace} -batch -", "\n".join(inside))
         port = f"link set {self._port}"

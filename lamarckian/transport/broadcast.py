@@ -203,6 +203,9 @@ class Children:
             name, took = received
             if took.run == run:
                 self._hear(name, took, now)
+
+    def prune(self, now: float) -> None:
+        """Forgets the children that are silent."""
         for name in [name for name, child in self._children.items() if now - child.heard_s > 2 * SILENCE_S]:
             del self._children[name]
 

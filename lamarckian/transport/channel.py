@@ -64,7 +64,8 @@ class ChannelStatistics(msgspec.Struct, frozen=True):
     """What went through a channel since it was opened.
 
     refused: received, but not a message of this channel: foreign, malformed, too large, or of another protocol version; and connections
-        that were turned away. dropped: not sent, because the peer is gone or its queue is full.
+        that were turned away. broken: connections that ended before they were one.
+    dropped: not sent, because the peer is gone or its queue is full.
     queued: messages that have come and wait to be taken, of the batch last read.
     """
 
@@ -73,6 +74,7 @@ class ChannelStatistics(msgspec.Struct, frozen=True):
     received: int = 0
     received_bytes: int = 0
     refused: int = 0
+    broken: int = 0
     dropped: int = 0
     queued: int = 0
 
@@ -103,8 +105,10 @@ class _Channel:
 
     def statistics(self) -> ChannelStatistics:
         """What went through so far."""
-        turned_away = 0 if self._visitors is None else self._visitors.refused
-        counts = {**self._counts, "refused": self._counts["refused"] + turned_away, "queued": len(self._waiting)}
+        counts = {**self._counts, "queued": len(self._waiting)}
+        if self._visitors is not None:
+            counts["refused"] += self._visitors.refused
+            counts["broken"] = self._visitors.broken
         return ChannelStatistics(**counts)
 
     def close(self) -> None:
@@ -192,13 +196,15 @@ class Inbox(_Channel):
         if terms.keys is not None:
             terms.keys.guard(self._socket)
         if address.startswith("tcp://"):
-            self._visitors = gate.watch(self._socket, address)
+            self._visitors = gate.watch(self._socket)
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:
             self.close()
             raise MisuseError(f"cannot listen at {address}: {error.strerror}") from error
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
+        if self._visitors is not None:
+            self._visitors.address = self.address
         if terms.network and terms.keys is None and not address.startswith(("ipc://", "tcp://127.0.0.1:")):
             _LOG.warning("%s is open to whoever can reach it; `lamarckian keys` makes a key that closes it", self.address)
 
@@ -236,14 +242,14 @@ class Outbox(_Channel):
         return self._send([], message)
 
 
-def wait(channels: Sequence[Inbox | Outbox], timeout_s: float) -> None:
-    """Returns when one of the channels has something to receive, or `timeout_s` is over."""
-    if any(channel._waiting for channel in channels):
-        return
-    poller = zmq.Poller()
-    for channel in channels:
-        poller.register(channel._socket, zmq.POLLIN)
-    poller.poll(max(0, round(timeout_s * 1000)))
+def wait(channels: Sequence[Inbox | Outbox], timeout_s: float) -> list[Inbox | Outbox]:
+    """Those channels that have something to receive, as soon as one has, or after `timeout_s`."""
+    waiting = [channel for channel in channels if channel._waiting]
+    if waiting:
+        return waiting
+    sockets = [(channel._socket, zmq.POLLIN) for channel in channels]
+    ready = [socket for socket, _ in zmq.zmq_poll(sockets, max(0, round(timeout_s * 1000)))]
+    return [channel for channel in channels if channel._socket in ready]
 
 
 def local_address() -> str:

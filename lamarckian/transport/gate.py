@@ -23,20 +23,25 @@ _gates: dict[int, Gate] = {}
 
 
 class Visitors:
-    """What the gate saw at one socket. refused: connections that did not come about, for want of the key or of ZeroMQ's own protocol."""
+    """What the gate saw at one socket.
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    refused: connections turned away, for want of the key or of ZeroMQ's own protocol. broken: those that ended, for whatever reason,
+    before it was known what they were to be.
+    """
+
+    def __init__(self) -> None:
+        self.address = ""
         self.refused = 0
+        self.broken = 0
 
 
-def watch(socket: zmq.Socket[bytes], address: str) -> Visitors:
+def watch(socket: zmq.Socket[bytes]) -> Visitors:
     """Counts who is turned away at a socket, for as long as it is open; admits to it whom its ZAP domain, a public key, names."""
     context = zmq.Context.instance()
     with _LOCK:
         if id(context) not in _gates:
             _gates[id(context)] = Gate(context)
-    return _gates[id(context)].watch(socket, address)
+    return _gates[id(context)].watch(socket)
 
 
 class Gate:
@@ -50,9 +55,9 @@ class Gate:
         self._handler.bind("inproc://zeromq.zap.01")
         threading.Thread(target=self._serve, name="gate", daemon=True).start()
 
-    def watch(self, socket: zmq.Socket[bytes], address: str) -> Visitors:
+    def watch(self, socket: zmq.Socket[bytes]) -> Visitors:
         """As the function of this name."""
-        visitors = Visitors(address)
+        visitors = Visitors()
         place = f"inproc://gate-{id(visitors)}"
         socket.monitor(place, _FAILED)
         monitor = self._context.socket(zmq.PAIR)
@@ -91,7 +96,10 @@ def _count(monitor: zmq.Socket[bytes], visitors: Visitors) -> bool:
     event = recv_monitor_message(monitor)["event"]
     if event == zmq.EVENT_MONITOR_STOPPED:
         return False
+    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        visitors.broken += 1
+        return True
     visitors.refused += 1
     if visitors.refused == 1:
-        _LOG.warning("a connection to %s is refused: without the key, or none of ours (said once)", visitors.address)
+        _LOG.warning("a connection to %s is refused: its key or its protocol is another (said once)", visitors.address)
     return True

@@ -74,16 +74,22 @@ class Relay:
             now = time.monotonic()
             if now - self._beat_s >= BEAT_S:
                 self._beat(now)
-            while (assign := self._root.receive(0.0)) is not None:
-                self._follow(assign, now)
-            while self._parent is not None and (chunk := self._parent.receive(0.0)) is not None:
-                self._take(chunk, now)
-                self._children.send(now)
-            self._children.receive(-1 if self._assigned is None else self._assigned.run, now)
             if self._board.newest() > shown or now >= deadline:
                 return self._board.newest()
-            channels = [self._root, self._inbox, *([] if self._parent is None else [self._parent])]
-            wait(channels, min(deadline, self._beat_s + BEAT_S) - now)
+            channels = [self._inbox, self._root] if self._parent is None else [self._parent, self._inbox, self._root]
+            ready = wait(channels, min(deadline, self._beat_s + BEAT_S) - now)
+            self._hear(ready, time.monotonic())
+
+    def _hear(self, ready: list[Inbox | Outbox], now: float) -> None:
+        if self._parent in ready:
+            while (chunk := self._parent.receive(0.0)) is not None:
+                self._take(chunk, now)
+                self._children.send(now)
+        if self._inbox in ready and self._assigned is not None:
+            self._children.receive(self._assigned.run, now)
+        if self._root in ready:
+            while (assign := self._root.receive(0.0)) is not None:
+                self._follow(assign, now)
 
     def statistics(self) -> RelayStatistics:
         """What it did so far."""
@@ -98,6 +104,7 @@ class Relay:
 
     def _beat(self, now: float) -> None:
         self._beat_s = now
+        self._children.prune(now)
         run, generation = (0, -1) if self._assigned is None else (self._assigned.run, self._assigned.generation)
         self._root.send(Beat(self._inbox.address, run, generation, self._whole, self._children.rates(now)))
         self._say(now, again=self._growing is not None and now - self._came_s > STALL_S)

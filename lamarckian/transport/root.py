@@ -32,7 +32,7 @@ from lamarckian.transport.keys import Keys
 from lamarckian.transport.layouts import Layout, parents
 from lamarckian.transport.versions import VersionBoard
 
-CHUNK_BYTES = 32 << 10
+CHUNK_BYTES = 64 << 10
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.005
 _SLOW, _GOOD = 1 / 4, 1 / 2  # of the median rate
@@ -159,6 +159,7 @@ class Root:
     def _judge(self, now: float) -> None:
         """Who is dead, who is slow, and who is no longer."""
         before = (list(self._good), list(self._slow))
+        self._children.prune(now)
         late_s = now - self._judged_s - BEAT_S  # this process itself may have been kept from listening
         self._judged_s = now
         for name, relay in list(self._relays.items()):
