@@ -24,7 +24,7 @@ from lamarckian.transport.bfloat16 import rounded, widened
 from lamarckian.transport.channel import Inbox, Terms
 
 Wire = Literal["float32", "bfloat16"]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 BEAT_S = 0.3
 SILENCE_S = 1.5
@@ -44,7 +44,7 @@ class Beat(msgspec.Struct, frozen=True, tag=True):
     rates: bytes/s at which each of its children takes what it is sent.
     """
 
-    address: str
+    address: Annotated[str, msgspec.Meta(pattern=r"^tcp://[\w.-]{1,253}:\d{1,5}$")]
     run: int
     generation: int
     version: int
@@ -81,7 +81,7 @@ class Chunk(msgspec.Struct, frozen=True, tag=True):
     """Parent to child: bytes of a version, from `offset` on. checksum: CRC-32 of the whole version."""
 
     run: int
-    version: int
+    version: Count
     offset: Count
     size_bytes: Count
     wire: Wire

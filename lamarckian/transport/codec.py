@@ -36,8 +36,8 @@ class Codec:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._set_aside)
         self._decoder = msgspec.msgpack.Decoder(Union[tuple(types)], dec_hook=self._put_back)  # noqa: UP007 (a union of a tuple)
 
-    def encode(self, message: msgspec.Struct) -> list[bytes | np.ndarray]:
-        """The frames of a message. Raises ValueError when it is larger than a message may be, or an array is not of plain numbers."""
+    def encode(self, message: msgspec.Struct) -> tuple[list[bytes | np.ndarray], int]:
+        """The frames of a message, and their size in bytes. Raises ValueError when it is larger than a message may be, or an array is not of plain numbers."""
         self._arrays = []
         body = _PREFIX + self._encoder.encode(message)
         size_bytes = len(body) + sum(array.nbytes for array in self._arrays)
@@ -46,7 +46,7 @@ class Codec:
                 f"a {type(message).__name__} of {size_bytes} bytes and {len(self._arrays)} arrays is larger than a message may be "
                 f"({self._limit_bytes} bytes, {MAX_ARRAYS} arrays)"
             )
-        return [body, *self._arrays]
+        return [body, *self._arrays], size_bytes
 
     def decode(self, frames: Sequence[Buffer]) -> Any:
         """The message of these frames, its arrays read-only views of them. Raises RefusedError."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from lamarckian.errors import MisuseError
 from lamarckian.transport.broadcast import (
     BEAT_S,
     STALL_S,
@@ -123,8 +124,15 @@ class Relay:
         if self._parent is None or self._parent.address != assign.parent:
             if self._parent is not None:
                 self._parent.close()
-            self._parent = Outbox((Chunk,), assign.parent, self._name, self._terms)
+            self._parent = self._reach(assign.parent)
         self._say(now, again=True)
+
+    def _reach(self, address: str) -> Outbox | None:
+        try:
+            return Outbox((Chunk,), address, self._name, self._terms)
+        except MisuseError as error:  # the root was told nonsense; until it knows better, nothing comes
+            _LOG.warning("%s is to follow a parent that cannot be: %s", self._name, error)
+            return None
 
     def _take(self, chunk: Chunk, now: float) -> None:
         assert self._assigned is not None

@@ -24,11 +24,10 @@ CODEC = Codec((Pair, Many), 1 << 20)
 
 
 def frames(message):
-    return [bytes(memoryview(np.ascontiguousarray(frame)).cast("B")) if isinstance(frame, np.ndarray) else frame for frame in wire(message)]
-
-
-def wire(message):
-    return [frame if isinstance(frame, bytes) else frame.reshape(-1) for frame in CODEC.encode(message)]
+    parts, size_bytes = CODEC.encode(message)
+    sent = [part if isinstance(part, bytes) else part.tobytes() for part in parts]
+    assert size_bytes == sum(map(len, sent))
+    return sent
 
 
 def test_arrays_are_frames_behind_a_header():
