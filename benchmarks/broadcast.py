@@ -1,7 +1,7 @@
 """How long until all of n hosts have a version of 4 MB, each behind a link of 100 Mbit/s: three layouts, against size / rate.
 
-The hosts are network namespaces of this machine (`lab.py`), each with a process of its own, and their clock is one. The learner's host is one
-more. The relays stay while roots come and go.
+The hosts are network namespaces of this machine (`lab.py`), each with a process of its own, and their clock is one. The learner's
+host is one more. The relays stay while roots come and go.
 
     python benchmarks/broadcast.py [--hosts 4 16 64] [--layouts flat tree pipeline] [--runs 5] [--chunk-kib 64] [--rate-mbit 100]
         [--wire float32]
@@ -37,7 +37,7 @@ SETTLE_S = 1.0
 
 
 def learner(host: str, layout: Layout, wire: Wire, chunk_bytes: int, first: int) -> None:
-    """A root whose board gets a version for each line that comes; answers when it was published, once so many relays as the line says are there."""
+    """A root whose board gets a version for each line that comes, once so many relays as it says are there; answers when that was."""
     board = VersionBoard.create(PARAMETERS)
     flat = np.random.default_rng(0).standard_normal(PARAMETERS, np.float32)
     root = Root(board, host, PORT, layout, wire, chunk_bytes, NETWORK)

@@ -1,9 +1,9 @@
 """The broadcast of versions: what is said, and the half that root and relays share, which serves children.
 
-A root stands beside the learner and takes versions from its board; a relay, one a machine, shows them on the board of its own. Connections
-lead upward: every relay connects to the root's address, and says by `Beat` that it is there and where its children find it. The root lays the
-relays out and tells each its parent by `Assign`. A relay connects to its parent and says by `Took` what it has; the parent answers with the
-`Chunk`s that it lacks, of the newest version, until that is whole, then of the one that is the newest then.
+A root stands beside the learner and takes versions from its board; a relay, one a machine, shows them on the board of its own.
+Connections lead upward: every relay connects to the root's address, and says by `Beat` that it is there and where its children find it. The
+root lays the relays out and tells each its parent by `Assign`. A relay connects to its parent and says by `Took` what it has; the parent
+answers with the `Chunk`s that it lacks, of the newest version, until that is whole, then of the one that is the newest then.
 
 Every message says how things stand, not what changed, and `Beat` and `Took` are repeated, so that one that is lost costs no more than its
 time. At most a window of bytes is on its way to a child: a child that is slow or gone delays nobody else, and skips whole versions.
@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from lamarckian.transport.bfloat16 import rounded, widened
-from lamarckian.transport.channel import Inbox, Terms
+from lamarckian.transport.channel import Inbox, Terms, batch
 
 Wire = Literal["float32", "bfloat16"]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -112,7 +112,7 @@ class Parcel:
         """All of a version, float32 `[n]`, which is copied."""
         numbers = rounded(flat) if wire == "bfloat16" else flat.astype("<f4")
         data = numbers.view(np.uint8)
-        return cls(run, version, wire, zlib.crc32(data), data, data.size)
+        return cls(run, version, wire, zlib.crc32(data.data), data, data.size)
 
     @classmethod
     def begun(cls, chunk: Chunk) -> Parcel:
@@ -131,7 +131,7 @@ class Parcel:
     def append(self, body: np.ndarray) -> None:
         """The next bytes, uint8."""
         self.data[self.filled : self.filled + body.size] = body
-        self._sum = zlib.crc32(body, self._sum)
+        self._sum = zlib.crc32(body.data, self._sum)
         self.filled += body.size
 
     def chunk(self, start: int, end: int) -> Chunk:
@@ -185,6 +185,11 @@ class Children:
         self._whole: Parcel | None = None
         self._growing: Parcel | None = None
 
+    @property
+    def held_back(self) -> bool:
+        """Whether a child has yet to say that it took something before it gets more, or there is none."""
+        return not self._children or any(child.parcel is not None and child.sent < child.parcel.filled for child in self._children.values())
+
     def offer(self, parcel: Parcel) -> None:
         """A newer version is there, whole or growing."""
         if parcel.whole:
@@ -199,8 +204,7 @@ class Children:
 
     def receive(self, run: int, now: float) -> None:
         """Hears what children say, and sends what they lack."""
-        while (received := self._inbox.receive(0.0)) is not None:
-            name, took = received
+        for name, took in batch(self._inbox):
             if took.run == run:
                 self._hear(name, took, now)
 
@@ -262,4 +266,3 @@ class Children:
     def _newest(self) -> Parcel | None:
         growing = self._growing
         return self._whole if growing is None or growing.abandoned else growing
-

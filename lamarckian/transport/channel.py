@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,10 +116,10 @@ class _Channel:
         self._socket.close()
         self._waiting.clear()
 
-    def _send(self, routing: list[bytes], message: msgspec.Struct) -> bool:
+    def _send(self, routing: list[Any], message: msgspec.Struct) -> bool:
         frames, size_bytes = self._codec.encode(message)
         try:
-            self._socket.send_multipart([*routing, *frames], zmq.DONTWAIT)
+            self._socket.send_multipart(routing + frames, zmq.DONTWAIT)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
@@ -145,7 +145,7 @@ class _Channel:
     def _read(self) -> bool:
         """Reads messages that have come, a batch at most. Whether that was all."""
         for _ in range(_BATCH):
-            if not self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # ten times cheaper than to receive in vain
+            if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # ten times cheaper than to receive in vain
                 return True
             routing, frames = self._frames()
             self._counts["received_bytes"] += sum(map(len, frames))
@@ -255,14 +255,18 @@ class Outbox(_Channel):
         return self._send([], message)
 
 
-def wait(channels: Sequence[Inbox | Outbox], timeout_s: float) -> list[Inbox | Outbox]:
-    """Those channels that have something to receive, as soon as one has, or after `timeout_s`."""
-    waiting = [channel for channel in channels if channel._waiting]
-    if waiting:
-        return waiting
-    sockets = [(channel._socket, zmq.POLLIN) for channel in channels]
-    ready = [socket for socket, _ in zmq.zmq_poll(sockets, max(0, round(timeout_s * 1000)))]
-    return [channel for channel in channels if channel._socket in ready]
+def wait(channels: Sequence[Inbox | Outbox], timeout_s: float) -> None:
+    """Returns when one of the channels has something to receive, or `timeout_s` is over."""
+    if not any(channel._waiting for channel in channels):
+        zmq.zmq_poll([(channel._socket, zmq.POLLIN) for channel in channels], max(0, round(timeout_s * 1000)))
+
+
+def batch(channel: Inbox | Outbox) -> Iterator[Any]:
+    """What a channel has to receive now, but no more than others can wait for."""
+    for _ in range(_BATCH):
+        if (received := channel.receive(0.0)) is None:
+            return
+        yield received
 
 
 def local_address() -> str:

@@ -37,7 +37,10 @@ class Codec:
         self._decoder = msgspec.msgpack.Decoder(Union[tuple(types)], dec_hook=self._put_back)  # noqa: UP007 (a union of a tuple)
 
     def encode(self, message: msgspec.Struct) -> tuple[list[bytes | np.ndarray], int]:
-        """The frames of a message, and their size in bytes. Raises ValueError when it is larger than a message may be, or an array is not of plain numbers."""
+        """The frames of a message, and their size in bytes.
+
+        Raises ValueError when it is larger than a message may be, or an array is not of plain numbers.
+        """
         self._arrays = []
         body = _PREFIX + self._encoder.encode(message)
         size_bytes = len(body) + sum(array.nbytes for array in self._arrays)

@@ -37,7 +37,7 @@ class Visitors:
 
 def watch(socket: zmq.Socket[bytes]) -> Visitors:
     """Counts who is turned away at a socket, for as long as it is open; admits to it whom its ZAP domain, a public key, names."""
-    context = zmq.Context.instance()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     with _LOCK:
         if id(context) not in _gates:
             _gates[id(context)] = Gate(context)

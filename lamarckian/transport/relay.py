@@ -23,7 +23,7 @@ from lamarckian.transport.broadcast import (
     terms,
     wire_bytes,
 )
-from lamarckian.transport.channel import LOCAL, ChannelStatistics, Inbox, Outbox, Terms, wait
+from lamarckian.transport.channel import LOCAL, ChannelStatistics, Inbox, Outbox, Terms, batch, wait
 from lamarckian.transport.keys import Keys
 from lamarckian.transport.versions import VersionBoard
 
@@ -75,22 +75,30 @@ class Relay:
             now = time.monotonic()
             if now - self._beat_s >= BEAT_S:
                 self._beat(now)
+            self._wait(max(0.0, min(deadline, self._beat_s + BEAT_S) - now))
+            now = time.monotonic()
+            self._hear(now)
             if self._board.newest() > shown or now >= deadline:
                 return self._board.newest()
-            channels = [self._inbox, self._root] if self._parent is None else [self._parent, self._inbox, self._root]
-            ready = wait(channels, min(deadline, self._beat_s + BEAT_S) - now)
-            self._hear(ready, time.monotonic())
 
-    def _hear(self, ready: list[Inbox | Outbox], now: float) -> None:
-        if self._parent in ready:
-            while (chunk := self._parent.receive(0.0)) is not None:
+    def _wait(self, timeout_s: float) -> None:
+        """Until there is something to do. What children took, they may say later, unless something is held back until then."""
+        channels: list[Inbox | Outbox] = [self._root]
+        if self._parent is not None:
+            channels.append(self._parent)
+        if self._children.held_back:
+            channels.append(self._inbox)
+        wait(channels, timeout_s)
+
+    def _hear(self, now: float) -> None:
+        if self._parent is not None:
+            for chunk in batch(self._parent):
                 self._take(chunk, now)
                 self._children.send(now)
-        if self._inbox in ready and self._assigned is not None:
+        if self._assigned is not None:
             self._children.receive(self._assigned.run, now)
-        if self._root in ready:
-            while (assign := self._root.receive(0.0)) is not None:
-                self._follow(assign, now)
+        for assign in batch(self._root):
+            self._follow(assign, now)
 
     def statistics(self) -> RelayStatistics:
         """What it did so far."""

@@ -27,7 +27,7 @@ from lamarckian.transport.broadcast import (
     terms,
     wire_bytes,
 )
-from lamarckian.transport.channel import LOCAL, ChannelStatistics, Inbox, Terms, wait
+from lamarckian.transport.channel import LOCAL, ChannelStatistics, Inbox, Terms, batch, wait
 from lamarckian.transport.keys import Keys
 from lamarckian.transport.layouts import Layout, parents
 from lamarckian.transport.versions import VersionBoard
@@ -116,8 +116,8 @@ class Root:
         while True:
             now = time.monotonic()
             self._look(now)
-            while (received := self._control.receive(0.0)) is not None:
-                self._hear(*received, now)
+            for name, beat in batch(self._control):
+                self._hear(name, beat, now)
             self._children.receive(self.run, now)
             if now - self._judged_s >= BEAT_S:  # with nothing left to read, so that nobody is missed who has spoken
                 self._judge(now)

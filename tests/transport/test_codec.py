@@ -48,7 +48,18 @@ def test_any_array_of_numbers_comes_as_it_went(array):
 
 @pytest.mark.parametrize(
     "spec",
-    [["<f4", [3]], ["<f4", [-2, -1]], ["<f4", [2**62, 2**62]], ["|O", [1]], ["<f4", [2, 1], 0], ["<f4"], [4, [2]], "x", ["<U2", [1]], ["<f4", [1.5]]],
+    [
+        ["<f4", [3]],
+        ["<f4", [-2, -1]],
+        ["<f4", [2**62, 2**62]],
+        ["|O", [1]],
+        ["<f4", [2, 1], 0],
+        ["<f4"],
+        [4, [2]],
+        "x",
+        ["<U2", [1]],
+        ["<f4", [1.5]],
+    ],
 )
 def test_shapes_that_lie_are_refused(spec):
     body = PREFIX + msgspec.msgpack.encode({"type": "Many", "arrays": {"a": spec}})

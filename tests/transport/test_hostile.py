@@ -140,7 +140,9 @@ def test_a_broadcast_survives_lies(caplog):
     codec = Codec((Beat, Took), LIMIT)
     for number in range(300):
         claims = [draw.choice([-1, 0, 1, number, 2**40, 2**62]) for _ in range(4)]
-        took = Took(draw.choice([root.run, claims[0]]), draw.choice([-1, number // 10, claims[1]]), number // 10, abs(claims[3]) % 2**62, True)
+        took = Took(
+            draw.choice([root.run, claims[0]]), draw.choice([-1, number // 10, claims[1]]), number // 10, abs(claims[3]) % 2**62, True
+        )
         beat = Beat("tcp://127.0.0.1:1", root.run, claims[0], claims[1], {"relay-0": float("nan"), "nobody": -1.0})
         lie = Beat(draw.choice(["x", "ipc://y", "tcp://a b:1", "tcp://127.0.0.1:99999999", os.devnull]), 0, 0, 0, {})
         control.send_multipart([bytes(frame) for frame in codec.encode(draw.choice([beat, lie]) if number < 20 else lie)[0]])
