@@ -32,6 +32,12 @@ SILENCE_S = 1.5
 STALL_S = 2.0
 """A version that has stopped coming for so long is asked for again from where it stopped."""
 WINDOW_BYTES = 512 << 10
+SMALL_WINDOW_BYTES = 128 << 10
+WINDOW_S = 0.25
+"""What is on its way to a child at once takes no longer than this, as far as is known, lest it hold up beats on a slow link."""
+PROBE_BYTES = 256 << 10
+"""How much of a version is timed on its way to a child. Of the rest, a parent hears later that it was taken, which saves it half its work."""
+ACKNOWLEDGE_BYTES = SMALL_WINDOW_BYTES // 2
 MAX_CHUNK_BYTES = 1 << 20
 QUEUE = 256
 _SMOOTHING = 0.25
@@ -160,16 +166,32 @@ class _Child:
     marks: deque[tuple[int, float, int]] = field(default_factory=deque)
     rate: float | None = None
 
+    @property
+    def room(self) -> bool:
+        """Whether more may be sent before it says that it took something."""
+        rate = 0.0 if self.rate is None else self.rate
+        return self.sent - self.taken < min(max(rate * WINDOW_S, SMALL_WINDOW_BYTES), WINDOW_BYTES)
+
     def begin(self, parcel: Parcel | None, position: int) -> None:
         self.parcel, self.sent, self.taken = parcel, position, position
         self.marks.clear()
 
+    @property
+    def held_back(self) -> bool:
+        """Whether there is more for it than may be sent yet."""
+        return self.parcel is not None and self.sent < self.parcel.filled and not self.room
+
+    @property
+    def watched(self) -> bool:
+        """Whether to listen for what it took, as soon as it says so."""
+        return self.held_back or bool(self.marks and self.marks[0][0] <= PROBE_BYTES)
+
     def acknowledge(self, position: int, now: float) -> None:
-        self.taken = max(self.taken, position)
-        done = None
+        watched, done = self.watched, None
         while self.marks and self.marks[0][0] <= position:
             done = self.marks.popleft()
-        if done is not None:
+        self.taken = max(self.taken, position)
+        if watched and done is not None:
             _, sent_s, under_way = done
             rate = under_way / max(now - sent_s, 1e-6)
             self.rate = rate if self.rate is None else self.rate + _SMOOTHING * (rate - self.rate)
@@ -186,9 +208,9 @@ class Children:
         self._growing: Parcel | None = None
 
     @property
-    def held_back(self) -> bool:
-        """Whether a child has yet to say that it took something before it gets more, or there is none."""
-        return not self._children or any(child.parcel is not None and child.sent < child.parcel.filled for child in self._children.values())
+    def watched(self) -> bool:
+        """Whether to listen for what children say, as soon as they do."""
+        return not self._children or any(child.watched for child in self._children.values())
 
     def offer(self, parcel: Parcel) -> None:
         """A newer version is there, whole or growing."""
@@ -255,7 +277,7 @@ class Children:
                 child.begin(None, 0)
                 return
             child.begin(parcel, 0)
-        while child.sent < parcel.filled and child.sent - child.taken < WINDOW_BYTES:
+        while child.sent < parcel.filled and child.room:
             end = min(child.sent + self.chunk_bytes, parcel.filled)
             if not self._inbox.send(name, parcel.chunk(child.sent, end)):
                 del self._children[name]  # gone; when it is back it says what it has

@@ -29,7 +29,7 @@ from lamarckian.transport.keys import Keys
 LIMIT_BYTES = 16 << 20
 """The size of a message, unless a channel says otherwise. On one machine, large arrays lie in shared memory instead."""
 
-_BATCH = 64
+BATCH = 64
 _LOG = logging.getLogger(__name__)
 
 
@@ -144,7 +144,7 @@ class _Channel:
 
     def _read(self) -> bool:
         """Reads messages that have come, a batch at most. Whether that was all."""
-        for _ in range(_BATCH):
+        for _ in range(BATCH):
             if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # ten times cheaper than to receive in vain
                 return True
             routing, frames = self._frames()
@@ -263,7 +263,7 @@ def wait(channels: Sequence[Inbox | Outbox], timeout_s: float) -> None:
 
 def batch(channel: Inbox | Outbox) -> Iterator[Any]:
     """What a channel has to receive now, but no more than others can wait for."""
-    for _ in range(_BATCH):
+    for _ in range(BATCH):
         if (received := channel.receive(0.0)) is None:
             return
         yield received

@@ -11,9 +11,9 @@ import msgspec
 
 from lamarckian.errors import MisuseError
 from lamarckian.transport.broadcast import (
+    ACKNOWLEDGE_BYTES,
     BEAT_S,
     STALL_S,
-    WINDOW_BYTES,
     Assign,
     Beat,
     Children,
@@ -28,7 +28,6 @@ from lamarckian.transport.keys import Keys
 from lamarckian.transport.versions import VersionBoard
 
 _LOG = logging.getLogger(__name__)
-_ACKNOWLEDGE_BYTES = WINDOW_BYTES // 4
 _AGAIN_S = 0.2
 
 
@@ -82,11 +81,11 @@ class Relay:
                 return self._board.newest()
 
     def _wait(self, timeout_s: float) -> None:
-        """Until there is something to do. What children took, they may say later, unless something is held back until then."""
+        """Until there is something to do."""
         channels: list[Inbox | Outbox] = [self._root]
         if self._parent is not None:
             channels.append(self._parent)
-        if self._children.held_back:
+        if self._children.watched:
             channels.append(self._inbox)
         wait(channels, timeout_s)
 
@@ -173,7 +172,7 @@ class Relay:
         growing.append(chunk.body)
         if growing.whole:
             self._finish(growing, now)
-        elif growing.filled - self._acknowledged >= _ACKNOWLEDGE_BYTES:
+        elif growing.filled - self._acknowledged >= ACKNOWLEDGE_BYTES:
             self._say(now)
 
     def _finish(self, parcel: Parcel, now: float) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lamarckian.errors import MisuseError
+from lamarckian.transport import broadcast
 from lamarckian.transport.bfloat16 import rounded, widened
-from lamarckian.transport.broadcast import SILENCE_S, WINDOW_BYTES, Assign, Beat, Children, Chunk, Parcel, Took, terms
+from lamarckian.transport.broadcast import SILENCE_S, SMALL_WINDOW_BYTES, Assign, Beat, Children, Chunk, Parcel, Took, terms
 from lamarckian.transport.channel import LOCAL, Inbox, Outbox, Terms
 from lamarckian.transport.keys import Keys
 from lamarckian.transport.relay import Relay
@@ -281,12 +282,13 @@ def taken_of(stage: Stage) -> np.ndarray:
     return into
 
 
-def test_a_child_gets_no_more_than_a_window_ahead_and_skips_whole_versions():
+def test_a_child_gets_no_more_than_a_window_ahead_and_skips_whole_versions(monkeypatch):
+    monkeypatch.setattr(broadcast, "WINDOW_BYTES", SMALL_WINDOW_BYTES)
     inbox = Inbox((Took,), "tcp://127.0.0.1:*", terms(LOCAL))
     child = Outbox((Chunk,), inbox.address, "child", terms(LOCAL))
     children = Children(inbox)
-    children.chunk_bytes = WINDOW_BYTES // 4
-    size = 3 * WINDOW_BYTES
+    children.chunk_bytes = SMALL_WINDOW_BYTES // 4
+    size = 3 * SMALL_WINDOW_BYTES
     versions = [Parcel.of(1, version, np.full(size // 4, version, np.float32), "float32") for version in range(4)]
     children.offer(versions[0])
 
@@ -299,7 +301,7 @@ def test_a_child_gets_no_more_than_a_window_ahead_and_skips_whole_versions():
             came.append((chunk.version, chunk.offset))
         return came
 
-    quarter = WINDOW_BYTES // 4
+    quarter = SMALL_WINDOW_BYTES // 4
     assert say(-1, -1, 0, True) == [(0, place * quarter) for place in range(4)]
     for version in versions[1:]:
         children.offer(version)

@@ -85,7 +85,7 @@ def test_a_slow_host_gets_no_children_and_delays_nobody(make_lab):
     lab = make_lab(5, 100)
     root, relays = in_lab(lab, "0.15")
     slow = next(index for index in range(4) if any(parent == f"relay-{index}" for parent, _ in root.relays.values()))
-    lab.hosts[1 + slow].set_rate(2)
+    lab.hosts[1 + slow].set_rate(5)
     wait_for(lambda: root.relays.get(f"relay-{slow}", (None, False))[1], 60.0, "notice that it is slow")
     assert all(parent != f"relay-{slow}" for parent, _ in root.relays.values())
     others = [relay for index, relay in enumerate(relays) if index != slow]
