@@ -20,7 +20,7 @@ from typing import get_args
 
 import numpy as np
 from figures import figure
-from lab import Host, Lab
+from lab import Host, Lab, missing
 
 from lamarckian.transport.broadcast import Wire
 from lamarckian.transport.channel import Terms
@@ -115,6 +115,9 @@ def main() -> None:
     parser.add_argument("--rate-mbit", type=float, default=100.0)
     parser.add_argument("--wire", default="float32", choices=get_args(Wire))
     arguments = parser.parse_args()
+    if (lacking := missing()) is not None:
+        print(lacking, file=sys.stderr)
+        return
     size_bytes = PARAMETERS * (2 if arguments.wire == "bfloat16" else 4)
     bound_s = size_bytes * 8 / (arguments.rate_mbit * 1e6)
     version = 0

@@ -30,13 +30,13 @@ BEAT_S = 0.3
 SILENCE_S = 1.5
 """Whoever has not been heard of for so long is taken for dead."""
 STALL_S = 2.0
-"""A version that has stopped coming for so long is asked for again from where it stopped."""
+"""When nothing has come for so long, something may be lost: what is lacking is asked for again, from where it stopped."""
 WINDOW_BYTES = 512 << 10
-SMALL_WINDOW_BYTES = 128 << 10
+SMALL_WINDOW_BYTES = 256 << 10
 WINDOW_S = 0.25
 """What is on its way to a child at once takes no longer than this, as far as is known, lest it hold up beats on a slow link."""
 PROBE_BYTES = 256 << 10
-"""How much of a version is timed on its way to a child. Of the rest, a parent hears later that it was taken, which saves it half its work."""
+"""How much of a version is timed on its way to a child. That the rest was taken, a parent hears in passing, which saves it much work."""
 ACKNOWLEDGE_BYTES = SMALL_WINDOW_BYTES // 2
 MAX_CHUNK_BYTES = 1 << 20
 QUEUE = 256

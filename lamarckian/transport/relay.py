@@ -115,7 +115,7 @@ class Relay:
         self._children.prune(now)
         run, generation = (0, -1) if self._assigned is None else (self._assigned.run, self._assigned.generation)
         self._root.send(Beat(self._inbox.address, run, generation, self._whole, self._children.rates(now)))
-        self._say(now, again=self._growing is not None and now - self._came_s > STALL_S)
+        self._say(now, again=now - self._came_s > STALL_S)
 
     def _follow(self, assign: Assign, now: float) -> None:
         """Turns to another parent, and forgets what is of another run."""
@@ -166,7 +166,7 @@ class Relay:
         elif chunk.offset > growing.filled:
             self._ask_again(now)
             return
-        if chunk.body.dtype.itemsize != 1 or growing.filled + chunk.body.size > growing.data.size:
+        if chunk.body.ndim != 1 or chunk.body.itemsize != 1 or growing.filled + chunk.body.size > growing.data.size:
             self._spoil("it has more bytes than it was to have")
             return
         growing.append(chunk.body)

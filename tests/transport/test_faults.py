@@ -3,10 +3,14 @@
 import socket
 import time
 
+import numpy as np
 import pytest
 
+from lamarckian.cluster.local import LocalCluster
+from lamarckian.transport.keys import Keys
+from lamarckian.transport.versions import VersionBoard
 from tests.commands import wait_for
-from tests.transport.conftest import Talker
+from tests.transport.talker import Talker
 
 PORT = 7100
 
@@ -53,6 +57,24 @@ def test_a_root_is_killed_and_another_takes_over(talk):
     root.process.wait()
     talk("root", "127.0.0.1", port, "pipeline", "0.02")
     go_on(relays, timeout_s=60.0)
+
+
+def test_processes_of_a_cluster_with_a_key(tmp_path):
+    Keys.create(tmp_path / "key")
+    boards = [VersionBoard.create(1000) for _ in range(3)]
+    common = {"parameters": 1000, "host": "127.0.0.1", "network": False, "keys": str(tmp_path / "key")}
+    port = free_port()
+    with LocalCluster() as cluster:
+        root = {**common, "port": port, "layout": "pipeline", "wire": "bfloat16", "board_fd": boards[0].fd}
+        cluster.start("root", "lamarckian.transport.root:main", root, [boards[0].fd])
+        for index, board in enumerate(boards[1:]):
+            relay = {**common, "root": f"tcp://127.0.0.1:{port}", "name": f"relay-{index}", "board_fd": board.fd}
+            cluster.start(f"relay-{index}", "lamarckian.transport.relay:main", relay, [board.fd])
+        boards[0].publish(3, np.full(1000, 0.5, np.float32))
+        wait_for(lambda: all(board.newest() == 3 for board in boards), 60.0, "version")
+        assert cluster.poll() == []
+    flat = np.empty(1000, np.float32)
+    assert boards[2].take(flat, -1) == 3 and (flat == 0.5).all()
 
 
 def in_lab(lab, period_s: str, layout: str = "pipeline") -> tuple[Talker, list[Talker]]:
