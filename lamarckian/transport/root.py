@@ -180,6 +180,7 @@ class Root:
                 relay.streak = 0
                 self._forget_place(name)
                 (self._good if slow else self._slow).append(name)
+                _LOG.warning("relay %s is %s", name, "fast enough again" if slow else "slow; its children get another parent")
         if before != (self._good, self._slow):
             self._lay_out()
 
