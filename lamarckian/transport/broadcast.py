@@ -40,7 +40,7 @@ PROBE_BYTES = 256 << 10
 ACKNOWLEDGE_BYTES = SMALL_WINDOW_BYTES // 2
 MAX_CHUNK_BYTES = 1 << 20
 QUEUE = 256
-_SMOOTHING = 0.25
+_SAMPLES = 8
 
 
 class Beat(msgspec.Struct, frozen=True, tag=True):
@@ -164,7 +164,12 @@ class _Child:
     sent: int = 0
     taken: int = 0
     marks: deque[tuple[int, float, int]] = field(default_factory=deque)
-    rate: float | None = None
+    samples: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+    @property
+    def rate(self) -> float | None:
+        """The best of late: a busy processor makes a good link look slow now and then, but nothing makes a slow one look good."""
+        return max(self.samples, default=None)
 
     @property
     def room(self) -> bool:
@@ -193,8 +198,7 @@ class _Child:
         self.taken = max(self.taken, position)
         if watched and done is not None:
             _, sent_s, under_way = done
-            rate = under_way / max(now - sent_s, 1e-6)
-            self.rate = rate if self.rate is None else self.rate + _SMOOTHING * (rate - self.rate)
+            self.samples.append(under_way / max(now - sent_s, 1e-6))
 
 
 class Children:
