@@ -34,9 +34,9 @@ from lamarckian.transport.versions import VersionBoard
 CHUNK_BYTES = 64 << 10
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.005
-_SLOW, _GOOD = 1 / 4, 1 / 2
+_SLOW, _GOOD = 1 / 8, 1 / 4
 """Of the rate that a quarter of the relays reach."""
-_PATIENCE, _PROBATION = 4, 20  # beats in a row
+_PATIENCE, _PROBATION = 8, 20  # beats in a row
 
 
 class RelayState(msgspec.Struct, frozen=True):
