@@ -234,6 +234,15 @@ def set_weights(
 
 
 @app.command()
+def keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key goes; the file must not be there yet.")]) -> None:
+    """Makes the key of a cluster: copy the file to each of its machines."""
+    from lamarckian.transport.keys import Keys
+
+    Keys.create(file)
+    print(f"{file}: only you can read it. Copy it to each machine of the cluster; whoever has it, and nobody else, is let in")
+
+
+@app.command()
 def recipes() -> None:
     """Lists the built-in recipes."""
     from lamarckian.recipe import built_in

@@ -45,7 +45,7 @@ def refused(*arguments, says):
 def test_help_names_every_command():
     done = lamarckian("--help")
     assert done.returncode == 0
-    for command in ("train", "evolve", "resume", "evaluate", "record", "tournament", "video", "set", "recipes", "games", "schema"):
+    for command in ("train", "evolve", "resume", "evaluate", "record", "tournament", "video", "set", "keys", "recipes", "games", "schema"):
         assert f"\n  {command} " in done.stdout
 
 

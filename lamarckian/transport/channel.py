@@ -1,8 +1,7 @@
-"""Typed messages between the processes of one machine.
+"""Typed messages between processes, of one machine or, where that is wanted, of several.
 
-A message is a tagged msgspec Struct; on the wire it is four bytes that name the protocol and its version, then msgpack.
-What does not decode to one of the types a channel was made for is refused and counted, whoever sent it.
-A channel belongs to one thread at a time.
+What does not decode to one of the types a channel was made for is refused and counted, whoever sent it; what a message is on the
+wire, `codec` says. A channel belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -13,29 +12,61 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import msgspec
 import zmq
 
 from lamarckian.errors import MisuseError
+from lamarckian.transport import gate
+from lamarckian.transport.codec import MAX_ARRAYS, Buffer, Codec, RefusedError
+from lamarckian.transport.keys import Keys
 
-PROTOCOL = 1
 LIMIT_BYTES = 16 << 20
-"""The size of a message. Arrays do not travel by messages but lie in shared memory."""
+"""The size of a message, unless a channel says otherwise. On one machine, large arrays lie in shared memory instead."""
 
-_MAGIC = b"LMK"
-_PREFIX = _MAGIC + bytes([PROTOCOL])
+BATCH = 64
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a channel carries, and how far.
+
+    message_bytes: the size of a message with its arrays. queue: messages that may wait, in each direction and for each peer.
+    network: whether other machines may be reached, and reach it. keys: whoever does not hold them is not spoken to.
+    """
+
+    message_bytes: int = LIMIT_BYTES
+    queue: int = 1000
+    network: bool = False
+    keys: Keys | None = None
+
+
+LOCAL = Terms()
+
+_TCP = {
+    zmq.HANDSHAKE_IVL: 5000,  # whoever connects and says nothing is cut off
+    zmq.HEARTBEAT_IVL: 1000,
+    zmq.HEARTBEAT_TIMEOUT: 3000,  # a link that is down is told from one that is idle, and connected anew
+    zmq.CONNECT_TIMEOUT: 2000,
+    zmq.RECONNECT_IVL: 100,
+    zmq.RECONNECT_IVL_MAX: 1000,
+}
+"""Milliseconds."""
 
 
 class ChannelStatistics(msgspec.Struct, frozen=True):
     """What went through a channel since it was opened.
 
-    refused: received, but not a message of this channel: foreign, malformed, too large, or of another protocol version.
+    refused: received, but not a message of this channel: foreign, malformed, too large, or of another protocol version; and connections
+        that were turned away. broken: connections that ended before they were one.
     dropped: not sent, because the peer is gone or its queue is full.
+    queued: messages that have come and wait to be taken, of the batch last read.
     """
 
     sent: int = 0
@@ -43,80 +74,102 @@ class ChannelStatistics(msgspec.Struct, frozen=True):
     received: int = 0
     received_bytes: int = 0
     refused: int = 0
+    broken: int = 0
     dropped: int = 0
+    queued: int = 0
 
 
 class _Channel:
-    def __init__(self, kind: int, types: Sequence[type[msgspec.Struct]], address: str) -> None:
-        if not address.startswith(("ipc://", "tcp://127.0.0.1:")):
-            raise MisuseError(f"a channel stays on this machine (ipc:// or tcp://127.0.0.1:), it cannot use {address!r}")
+    routing = 0
+    """Frames before a message, which say whose it is."""
+
+    def __init__(self, kind: int, types: Sequence[type[msgspec.Struct]], address: str, terms: Terms) -> None:
+        if not address.startswith(("ipc://", "tcp://")) or not (terms.network or address.startswith(("ipc://", "tcp://127.0.0.1:"))):
+            places = "ipc://NAME or tcp://HOST:PORT" if terms.network else "ipc:// or tcp://127.0.0.1:"
+            stays = "is" if terms.network else "stays on this machine"
+            raise MisuseError(f"a channel {stays} ({places}), it cannot use {address!r}")
         self.address = address
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(Union[tuple(types)])  # noqa: UP007 (a union of a tuple)
+        self._codec = Codec(types, terms.message_bytes)
         self._counts = dict.fromkeys(ChannelStatistics.__struct_fields__, 0)
         self._reasons: set[str] = set()
+        self._visitors: gate.Visitors | None = None
+        self._waiting: deque[tuple[list[bytes], Any]] = deque()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, 4 * LIMIT_BYTES)  # beyond it the peer is cut off before memory is spent
+        self._socket.setsockopt(zmq.MAXMSGSIZE, 4 * terms.message_bytes)  # beyond it the peer is cut off before memory is spent
+        self._socket.setsockopt(zmq.SNDHWM, terms.queue)
+        self._socket.setsockopt(zmq.RCVHWM, terms.queue)
+        if address.startswith("tcp://"):
+            for option, milliseconds in _TCP.items():
+                self._socket.setsockopt(option, milliseconds)
 
     def statistics(self) -> ChannelStatistics:
         """What went through so far."""
-        return ChannelStatistics(**self._counts)
+        counts = {**self._counts, "queued": len(self._waiting)}
+        if self._visitors is not None:
+            counts["refused"] += self._visitors.refused
+            counts["broken"] = self._visitors.broken
+        return ChannelStatistics(**counts)
 
     def close(self) -> None:
         """Closes at once: what is still queued is lost. Harmless when repeated."""
         self._socket.close()
+        self._waiting.clear()
 
-    def _send(self, routing: list[bytes], message: msgspec.Struct) -> bool:
-        body = _PREFIX + self._encoder.encode(message)
-        if len(body) > LIMIT_BYTES:
-            raise ValueError(f"a {type(message).__name__} of {len(body)} bytes is larger than a message may be ({LIMIT_BYTES} bytes)")
+    def _send(self, routing: list[Any], message: msgspec.Struct) -> bool:
+        frames, size_bytes = self._codec.encode(message)
         try:
-            self._socket.send_multipart([*routing, body], zmq.DONTWAIT)
+            self._socket.send_multipart(routing + frames, zmq.DONTWAIT)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
             self._counts["dropped"] += 1
             return False
         self._counts["sent"] += 1
-        self._counts["sent_bytes"] += len(body)
+        self._counts["sent_bytes"] += size_bytes
         return True
 
-    def _receive(self, routing: int, timeout_s: float) -> tuple[list[bytes], Any] | None:
+    def _receive(self, timeout_s: float) -> tuple[list[bytes], Any] | None:
         deadline = time.monotonic() + timeout_s
-        while True:
+        while not self._waiting:
+            drained = self._read()
+            remaining_s = deadline - time.monotonic()
+            if self._waiting:
+                break
+            if remaining_s <= 0:  # a stream of garbage must not keep the caller for ever
+                return None
+            if drained and not self._socket.poll(max(1, round(remaining_s * 1000))):
+                return None
+        return self._waiting.popleft()
+
+    def _read(self) -> bool:
+        """Reads messages that have come, a batch at most. Whether that was all."""
+        for _ in range(BATCH):
+            if not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # ten times cheaper than to receive in vain
+                return True
+            routing, frames = self._frames()
+            self._counts["received_bytes"] += sum(map(len, frames))
             try:
-                frames = self._socket.recv_multipart(zmq.DONTWAIT)
-            except zmq.Again:
-                remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0 or not self._socket.poll(max(1, round(remaining_s * 1000))):
-                    return None
-                continue
-            self._counts["received_bytes"] += sum(map(len, frames[routing:]))
-            try:
-                if routing and frames[0].startswith(b"\0"):  # what ZeroMQ calls the nameless, and a peer whose successor took its name
-                    raise _RefusedError("its sender has no name")
-                message = self._decode(frames[routing:])
-            except _RefusedError as refusal:
+                _check_names(routing)
+                message = self._codec.decode(frames)
+            except RefusedError as refusal:
                 self._refuse(str(refusal))
-                if time.monotonic() >= deadline:  # a stream of garbage must not keep the caller for ever
-                    return None
             else:
                 self._counts["received"] += 1
-                return frames[:routing], message
+                self._waiting.append((routing, message))
+        return False
 
-    def _decode(self, frames: list[bytes]) -> Any:
-        body = frames[0] if len(frames) == 1 else b""
-        if not body.startswith(_MAGIC):
-            raise _RefusedError("it is not one of ours")
-        if not body.startswith(_PREFIX):
-            raise _RefusedError(f"this side speaks version {PROTOCOL} of the protocol, the other side another")
-        if len(body) > LIMIT_BYTES:
-            raise _RefusedError(f"it is larger than {LIMIT_BYTES} bytes")
-        try:
-            return self._decoder.decode(memoryview(body)[len(_PREFIX) :])
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise _RefusedError("it is malformed") from error
+    def _frames(self) -> tuple[list[bytes], list[Buffer]]:
+        """The frames of the next message, which is there: those of arrays are not copied."""
+        parts = [self._socket.recv(copy=False)]
+        while parts[-1].more:
+            part = self._socket.recv(copy=False)
+            if len(parts) <= self.routing + 1 + MAX_ARRAYS:  # one too many, and it is refused
+                parts.append(part)
+            else:
+                parts[-1] = part
+        frames: list[Buffer] = [part.bytes if place == 0 else part.buffer for place, part in enumerate(parts[self.routing :])]
+        return [part.bytes for part in parts[: self.routing]], frames
 
     def _refuse(self, reason: str) -> None:
         self._counts["refused"] += 1
@@ -125,51 +178,95 @@ class _Channel:
             _LOG.warning("a message at %s is refused: %s (said once)", self.address, reason)
 
 
-class _RefusedError(Exception):
-    """Why a message is refused."""
+def _check_names(routing: Sequence[bytes]) -> None:
+    for name in routing:
+        if name.startswith(b"\0") or not _is_text(name):  # ZeroMQ's name for the nameless, and for who lost its name to a successor
+            raise RefusedError("its sender has no name")
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class Inbox(_Channel):
-    """Listens at `address` for messages of `types` from any number of peers. Raises MisuseError when it cannot."""
+    """Listens at `address` for messages of `types` from any number of peers. Raises MisuseError when it cannot.
 
-    def __init__(self, types: Sequence[type[msgspec.Struct]], address: str) -> None:
-        super().__init__(zmq.ROUTER, types, address)
+    With tcp://HOST:* the system chooses a port; `address` then says which.
+    """
+
+    routing = 1
+
+    def __init__(self, types: Sequence[type[msgspec.Struct]], address: str, terms: Terms = LOCAL) -> None:
+        super().__init__(zmq.ROUTER, types, address, terms)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so when a peer is gone
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a restarted peer takes its name over
         if address.startswith("ipc://@"):
             self._socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())  # abstract addresses have no file permissions
+        if terms.keys is not None:
+            terms.keys.guard(self._socket)
+        if address.startswith("tcp://"):
+            self._visitors = gate.watch(self._socket)
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:
             self.close()
             raise MisuseError(f"cannot listen at {address}: {error.strerror}") from error
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
+        if self._visitors is not None:
+            self._visitors.address = self.address
+        if terms.network and terms.keys is None and not address.startswith(("ipc://", "tcp://127.0.0.1:")):
+            _LOG.warning("%s is open to whoever can reach it; `lamarckian keys` makes a key that closes it", self.address)
 
     def receive(self, timeout_s: float) -> tuple[str, Any] | None:
         """The next message and the name of its sender; None when none comes within `timeout_s`."""
-        received = self._receive(1, timeout_s)
-        return received and (received[0][0].decode("utf-8", "surrogateescape"), received[1])
+        received = self._receive(timeout_s)
+        return received and (received[0][0].decode(), received[1])
 
     def send(self, peer: str, message: msgspec.Struct) -> bool:
         """Queues a message to a peer that has sent one before; False when the peer is gone or its queue is full."""
-        return self._send([peer.encode("utf-8", "surrogateescape")], message)
+        return self._send([peer.encode()], message)
 
 
 class Outbox(_Channel):
     """Connects to the inbox at `address`, which need not be there yet, under a `name` that no other peer has."""
 
-    def __init__(self, types: Sequence[type[msgspec.Struct]], address: str, name: str) -> None:
-        super().__init__(zmq.DEALER, types, address)
+    def __init__(self, types: Sequence[type[msgspec.Struct]], address: str, name: str, terms: Terms = LOCAL) -> None:
+        super().__init__(zmq.DEALER, types, address, terms)
         self._socket.setsockopt(zmq.IDENTITY, name.encode())
-        self._socket.connect(address)
+        if terms.keys is not None:
+            terms.keys.present(self._socket)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise MisuseError(f"cannot connect to {address}: {error.strerror}") from error
 
     def receive(self, timeout_s: float) -> Any | None:
         """The next message; None when none comes within `timeout_s`."""
-        received = self._receive(0, timeout_s)
+        received = self._receive(timeout_s)
         return received and received[1]
 
     def send(self, message: msgspec.Struct) -> bool:
         """Queues a message; False when the queue is full."""
         return self._send([], message)
+
+
+def wait(channels: Sequence[Inbox | Outbox], timeout_s: float) -> None:
+    """Returns when one of the channels has something to receive, or `timeout_s` is over."""
+    if not any(channel._waiting for channel in channels):
+        zmq.zmq_poll([(channel._socket, zmq.POLLIN) for channel in channels], max(0, round(timeout_s * 1000)))
+
+
+def batch(channel: Inbox | Outbox) -> Iterator[Any]:
+    """What a channel has to receive now, but no more than others can wait for."""
+    for _ in range(BATCH):
+        if (received := channel.receive(0.0)) is None:
+            return
+        yield received
 
 
 def local_address() -> str:

@@ -9,7 +9,8 @@ import pytest
 import zmq
 
 from lamarckian.errors import MisuseError
-from lamarckian.transport.channel import LIMIT_BYTES, PROTOCOL, Inbox, Outbox, local_address
+from lamarckian.transport.channel import LIMIT_BYTES, Inbox, Outbox, local_address
+from lamarckian.transport.codec import PROTOCOL
 
 
 class Word(msgspec.Struct, tag=True):

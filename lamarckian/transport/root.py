@@ -1,0 +1,225 @@
+"""The root of a broadcast: takes versions from the learner's board, knows the relays, and lays them out."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from lamarckian.errors import MisuseError
+from lamarckian.transport.broadcast import (
+    BEAT_S,
+    MAX_CHUNK_BYTES,
+    SILENCE_S,
+    Assign,
+    Beat,
+    Children,
+    Parcel,
+    Took,
+    Wire,
+    terms,
+    wire_bytes,
+)
+from lamarckian.transport.channel import BATCH, LOCAL, ChannelStatistics, Inbox, Terms, batch, wait
+from lamarckian.transport.keys import Keys
+from lamarckian.transport.layouts import Layout, parents
+from lamarckian.transport.versions import VersionBoard
+
+CHUNK_BYTES = 64 << 10
+_LOG = logging.getLogger(__name__)
+_LOOK_S = 0.005
+_SLOW, _GOOD = 1 / 8, 1 / 4
+"""Of the rate that a quarter of the relays reach."""
+_PATIENCE, _PROBATION = 8, 20  # beats in a row
+
+
+class RelayState(msgspec.Struct, frozen=True):
+    """A relay as the root sees it. parent: None for the root. version: that it had at its last beat. slow: it has no children for that."""
+
+    parent: str | None
+    version: int
+    slow: bool
+
+
+class RootStatistics(msgspec.Struct, frozen=True):
+    """version: the newest, or −1. relays: by name. control, children: the channels."""
+
+    version: int
+    relays: dict[str, RelayState]
+    control: ChannelStatistics
+    children: ChannelStatistics
+
+
+@dataclass
+class _Relay:
+    """address: of its parent. streak: beats in a row in which its rate was that of the other kind, slow or not."""
+
+    heard_s: float
+    beat: Beat
+    parent: str | None = None
+    address: str = ""
+    generation: int = 0
+    streak: int = 0
+
+
+class Root:
+    """Broadcasts what is published on `board` to all relays that come, by their `Beat`s, to tcp://`host`:`port`.
+
+    layout: who hands to whom. wire: how numbers travel. chunk_bytes: of a version, handed on at once in a pipeline.
+    port: 0 for one that the system chooses; `address` says which.
+    It moves only while `advance` runs, and belongs to one thread. Raises MisuseError when it cannot listen.
+    """
+
+    def __init__(
+        self,
+        board: VersionBoard,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        layout: Layout = "pipeline",
+        wire: Wire = "float32",
+        chunk_bytes: int = CHUNK_BYTES,
+        base: Terms = LOCAL,
+    ) -> None:
+        if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
+            raise MisuseError(f"a chunk has 1 to {MAX_CHUNK_BYTES} bytes, not {chunk_bytes}")
+        self.run = 1 + secrets.randbits(62)
+        self._board = board
+        self._layout: Layout = layout
+        self._wire: Wire = wire
+        self._chunk_bytes = chunk_bytes
+        self._control = Inbox((Beat,), f"tcp://{host}:{port or '*'}", terms(base))
+        try:
+            self._inbox = Inbox((Took,), f"tcp://{host}:*", terms(base))
+        except MisuseError:
+            self._control.close()
+            raise
+        self.address = self._control.address
+        self._children = Children(self._inbox)
+        self._children.chunk_bytes = chunk_bytes
+        self._flat = np.empty(board.n, np.float32)
+        self._version = -1
+        self._relays: dict[str, _Relay] = {}
+        self._good: list[str] = []
+        self._slow: list[str] = []
+        self._generation = 0
+        self._judged_s = 0.0
+
+    def advance(self, timeout_s: float) -> None:
+        """Works for `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            now = time.monotonic()
+            self._look(now)
+            beats = list(batch(self._control))
+            for name, beat in beats:
+                self._hear(name, beat, now)
+            self._children.receive(self.run, now)
+            if len(beats) < BATCH and now - self._judged_s >= BEAT_S:  # with none left to read, so that nobody is missed who has spoken
+                self._judge(now)
+            if now >= deadline:
+                return
+            wait((self._control, self._inbox), min(_LOOK_S, deadline - now))
+
+    def statistics(self) -> RootStatistics:
+        """How things stand."""
+        relays = {name: RelayState(relay.parent, relay.beat.version, name in self._slow) for name, relay in self._relays.items()}
+        return RootStatistics(self._version, relays, self._control.statistics(), self._inbox.statistics())
+
+    def close(self) -> None:
+        """Stops; relays wait for the next root at the same address. Harmless when repeated."""
+        self._control.close()
+        self._inbox.close()
+
+    def _look(self, now: float) -> None:
+        version = self._board.take(self._flat, self._version)
+        if version is not None:
+            self._version = version
+            self._children.offer(Parcel.of(self.run, version, self._flat, self._wire))
+            self._children.send(now)
+
+    def _hear(self, name: str, beat: Beat, now: float) -> None:
+        relay = self._relays.get(name)
+        if relay is not None and relay.beat.address != beat.address:  # another life
+            self._forget(name)
+            relay = None
+        if relay is None:
+            self._relays[name] = _Relay(now, beat)
+            self._good.append(name)
+            self._lay_out()
+        else:
+            relay.heard_s, relay.beat = now, beat
+            if (beat.run, beat.generation) != (self.run, relay.generation):
+                self._assign(name)
+
+    def _judge(self, now: float) -> None:
+        """Who is dead, who is slow, and who is no longer."""
+        before = (list(self._good), list(self._slow))
+        self._children.prune(now)
+        late_s = now - self._judged_s - BEAT_S  # this process itself may have been kept from listening
+        self._judged_s = now
+        for name, relay in list(self._relays.items()):
+            if now - relay.heard_s > SILENCE_S + max(0.0, late_s):
+                _LOG.warning("relay %s is silent; its children get another parent", name)
+                self._forget(name)
+        rates = self._children.rates(now)
+        for relay in self._relays.values():
+            rates.update(relay.beat.rates)
+        rates = {name: rate for name, rate in rates.items() if name in self._relays}
+        usual = sorted(rates.values())[-len(rates) // 4] if rates else 0.0  # behind a slow one, others may look slow, too
+        for name, rate in rates.items():
+            relay, slow = self._relays[name], name in self._slow
+            turning = rate > _GOOD * usual if slow else rate < _SLOW * usual
+            relay.streak = relay.streak + 1 if turning else 0
+            if relay.streak >= (_PROBATION if slow else _PATIENCE):
+                relay.streak = 0
+                self._forget_place(name)
+                (self._good if slow else self._slow).append(name)
+                _LOG.warning("relay %s is %s", name, "fast enough again" if slow else "slow; its children get another parent")
+        if before != (self._good, self._slow):
+            self._lay_out()
+
+    def _forget(self, name: str) -> None:
+        del self._relays[name]
+        self._forget_place(name)
+
+    def _forget_place(self, name: str) -> None:
+        """The last takes the place, so that few have to turn to another parent."""
+        if name in self._slow:
+            self._slow.remove(name)
+            return
+        place = self._good.index(name)
+        last = self._good.pop()
+        if last != name:
+            self._good[place] = last
+
+    def _lay_out(self) -> None:
+        chunks = wire_bytes(self._board.n, self._wire) / self._chunk_bytes
+        for name, parent in parents(self._layout, self._good, self._slow, chunks).items():
+            relay = self._relays[name]
+            address = self._inbox.address if parent is None else self._relays[parent].beat.address
+            if relay.address != address:
+                self._generation += 1
+                relay.parent, relay.address, relay.generation = parent, address, self._generation
+                self._assign(name)
+
+    def _assign(self, name: str) -> None:
+        relay = self._relays[name]
+        self._control.send(name, Assign(self.run, relay.generation, relay.address, self._chunk_bytes, self._layout == "pipeline"))
+
+
+def main(config: dict[str, Any]) -> None:
+    """Runs a root until the process is ended.
+
+    config: `host`, `port`, `layout`, `wire` as for `Root`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
+    """
+    base = Terms(network=config["network"], keys=None if config["keys"] is None else Keys.read(Path(config["keys"])))
+    board = VersionBoard.attach(config["board_fd"], config["parameters"])
+    root = Root(board, config["host"], config["port"], config["layout"], config["wire"], base=base)
+    while True:
+        root.advance(60.0)
