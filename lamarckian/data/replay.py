@@ -136,6 +136,11 @@ class Replay:
         self._next = self._held = self._used = 0
 
     @property
+    def capacity(self) -> int:
+        """Steps that there is room for."""
+        return self._columns * self.steps
+
+    @property
     def eligible_samples(self) -> int:
         """Steps that can be drawn, or of columns that can."""
         return self.eligible * self.steps // self._unit

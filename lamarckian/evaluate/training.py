@@ -96,18 +96,20 @@ class Training:
         self._run = run
         self._progress = progress
         self._plan = plan(recipe, run)
+        if recipe.start is not None and not resume:
+            begin_from(recipe.start, recipe, self._plan.policy, self._plan.role)
         self._algorithm = plugins.build(
             "algorithm", recipe.algorithm, self._plan.policy, self._plan.role,
             device=self._plan.device, dtype=recipe.learner.dtype, seed=recipe.seed,
         )  # fmt: skip
+        if hasattr(self._algorithm, "prepare"):
+            self._algorithm.prepare(self._plan.layout.steps, fraction(recipe.stop, {"steps": 0, "updates": 0, "minutes": 0.0}) is None)
         self._totals = Totals()
         self._studies = hasattr(self._algorithm, "validate")
         self._saved = checkpoint.load(run) if resume else None
         self._state: Any = None
         if self._saved is not None:
             self._restore(self._saved)
-        elif recipe.start is not None:
-            begin_from(recipe.start, recipe, self._plan.policy, self._plan.role)
         self._changes = Changes(run, recipe, self._totals.steps, taken)
         self._weigh()
         self._league = self._open_league()

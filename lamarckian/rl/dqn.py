@@ -200,23 +200,45 @@ class DQN:
 
     def save_replay(self) -> dict[str, np.ndarray]:
         """The replay; views, good until the next update."""
-        return {} if self._replay is None else self._replay.save()
+        return {} if self._replay is None or not self._replay.samples else self._replay.save()
 
     def load_replay(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Goes on with a replay that was saved. Raises CheckpointError where it is of another game or size."""
-        self._make_replay(arrays["reward"].shape[1]).load(arrays)
+        self._made(arrays["reward"].shape[1]).load(arrays)
+
+    def prepare(self, steps: int, endless: bool) -> None:
+        """Makes the replay, for fragments of so many steps. endless: whether nothing says how long the run is.
+
+        Raises RecipeError where the settings cannot work with that.
+        """
+        settings = self.settings
+        if endless and settings.epsilon_steps is None:
+            raise RecipeError(
+                "algorithm.epsilon_steps: missing; without it ε goes down over a share of the run, which has no end here: give it, or "
+                "stop.steps, stop.updates or stop.minutes"
+            )
+        if self.policy.state and settings.burn_in >= steps:
+            raise RecipeError(f"algorithm.burn_in: given {settings.burn_in}; a fragment has {steps} steps; allowed: fewer")
+        replay = Replay(self.role, steps, self._size_bytes, settings.replay_samples, self.policy.state)
+        if settings.learning_starts > replay.capacity:
+            raise RecipeError(
+                f"algorithm.learning_starts: given {settings.learning_starts:,}; the replay has room for {replay.capacity:,} samples, so "
+                "that nothing would ever be learned; give fewer, or a larger algorithm.replay_size or algorithm.replay_samples"
+            )
+        self._replay = replay
 
     def _filled(self, batch: Mapping[str, Tensor]) -> Replay:
         """The replay with the columns of `batch` in it."""
         fragment = {name: x.cpu().numpy() for name, x in batch.items()}
-        replay = self._replay or self._make_replay(len(fragment["reward"]))
+        replay = self._made(len(fragment["reward"]))
         replay.add(fragment)
         return replay
 
-    def _make_replay(self, steps: int) -> Replay:
-        if self.settings.burn_in >= steps:
-            raise RecipeError(f"algorithm.burn_in: given {self.settings.burn_in}; a fragment has {steps} steps; allowed: fewer")
-        self._replay = Replay(self.role, steps, self._size_bytes, self.settings.replay_samples, self.policy.state)
+    def _made(self, steps: int) -> Replay:
+        """The replay; made for fragments of so many steps, where nobody has called `prepare`."""
+        if self._replay is None:
+            self.prepare(steps, endless=False)
+        assert self._replay is not None
         return self._replay
 
     def _set_epsilon(self, progress: float) -> None:
@@ -288,14 +310,9 @@ class DQN:
         """What a portion adds to the loss of a minibatch of `size`; |TD error| `[K]`; its part of loss, mean Q, mean target, `[3]`."""
         target = self._targets(windows)
         taken = self._values(self._qualities(self.policy, windows.inputs), windows.actions)
-        active = activity(self.role, windows.actions)
-        error = ops.huber if self.settings.loss == "huber" else ops.squared_error
-        losses = _mean_over_heads({name: error(q, target) for name, q in taken.items()}, active)
+        losses, errors, q = self._judged(taken, target, windows.actions)
         loss = (weight * losses).sum() / size
-        with torch.no_grad():
-            errors = _mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active)
-            q = _mean_over_heads(taken, active)
-            return loss, errors, torch.stack([loss.detach(), q.sum() / size, target.sum() / size])
+        return loss, errors, torch.stack([loss.detach(), q.sum() / size, target.sum() / size])
 
     def _sequence_loss(self, drawn: Sequences[Tensor], weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
         """As `_loss`, of whole columns, time-major inside; a column's error is 0.9 of its largest and 0.1 of its mean."""
@@ -311,16 +328,21 @@ class DQN:
             value = value.gather(0, drawn.ends[:, begin:].T - begin).flatten()
             target = _time_major(drawn.returns[:, begin:]) @ self._reward_weights + _time_major(drawn.discount[:, begin:]) * value
         taken = self._values({name: rows_of(q, slice(rows)) for name, q in chosen.items()}, actions)
-        active, learn = activity(self.role, actions), _time_major(drawn.learn[:, begin:])
-        error = ops.huber if self.settings.loss == "huber" else ops.squared_error
-        losses = _mean_over_heads({name: error(q, target) for name, q in taken.items()}, active) * learn
+        losses, errors, q = ((x * _time_major(drawn.learn[:, begin:])) for x in self._judged(taken, target, actions))
         loss = (weight * losses.unflatten(0, (-1, columns)).sum(0)).sum() / size
+        errors = errors.unflatten(0, (-1, columns))
+        mean = errors.sum(0) / drawn.learn[:, begin:].sum(1).clamp(min=1)
+        learned = target * _time_major(drawn.learn[:, begin:])
+        return loss, 0.9 * errors.amax(0) + 0.1 * mean, torch.stack([loss.detach(), q.sum() / size, learned.sum() / size])
+
+    def _judged(self, taken: Mapping[str, Tensor], target: Tensor, actions: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss, |TD error| and Q of each sample, means over the heads that mattered; the last two without gradients."""
+        active = activity(self.role, actions)
+        error = ops.huber if self.settings.loss == "huber" else ops.squared_error
+        losses = _mean_over_heads({name: error(q, target) for name, q in taken.items()}, active)
         with torch.no_grad():
-            errors = _mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active) * learn
-            errors = errors.unflatten(0, (-1, columns))
-            mean = errors.sum(0) / drawn.learn[:, begin:].sum(1).clamp(min=1)
-            sums = torch.stack([loss.detach(), (_mean_over_heads(taken, active) * learn).sum() / size, (target * learn).sum() / size])
-            return loss, 0.9 * errors.amax(0) + 0.1 * mean, sums
+            errors = _mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active)
+            return losses, errors, _mean_over_heads(taken, active).detach()
 
     def _unrolled(self, network: QNetwork, drawn: Sequences[Tensor]) -> dict[str, Parameters]:
         """What a network says in all rows of some columns but those of the burn-in, time-major `[(T+1−burn_in)·K, n]` by head."""

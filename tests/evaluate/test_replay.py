@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lamarckian.errors import CheckpointError
+from lamarckian.errors import CheckpointError, RecipeError
 from lamarckian.evaluate.training import train
 from lamarckian.recipe import load
 from lamarckian.record import checkpoint
@@ -90,3 +90,33 @@ def test_a_replay_of_another_size_is_refused(tmp_path):
     begin(tmp_path / "run", "cartpole/dqn", "stop={updates: 2}")
     with pytest.raises(CheckpointError, match=r"the saved replay does not fit.*algorithm\.replay_samples"):
         go_on(tmp_path / "run", "algorithm.replay_samples=400", "stop.updates=3")
+
+
+def test_a_replay_of_other_fragments_is_refused(tmp_path):
+    """In parallel mode, which starts new matches: there nothing else depends on the length of fragments."""
+    begin(tmp_path / "run", "cartpole/dqn", "stop={updates: 2}", "mode=parallel", "actor.count=1")
+    with pytest.raises(CheckpointError, match=r"the saved replay does not fit: .* of 8 steps, .* of 16; leave .* actor\.fragment"):
+        go_on(tmp_path / "run", "actor.fragment=16", "stop.updates=3")
+
+
+def test_who_starts_from_another_runs_network_has_it_as_its_target_too(tmp_path):
+    begin(tmp_path / "first", "cartpole/dqn", "stop={updates: 4}")
+    begin(tmp_path / "second", "cartpole/dqn", "stop={updates: 1}", f"start={tmp_path / 'first'}", "algorithm.replay_ratio=0.01")
+    first, second = saved(tmp_path / "first"), saved(tmp_path / "second")
+    for name, array in first.policy.items():
+        if name != "epsilon":
+            np.testing.assert_array_equal(array, second.policy[name])
+    differing = int((second.optimizer["parameters"] != second.optimizer["target"]).sum())
+    assert differing <= 1  # ε at most, which is of who acts
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("algorithm.learning_starts=201", "algorithm.learning_starts: given 201; the replay has room for 200 samples"),
+        ("algorithm.epsilon_steps=null", "algorithm.epsilon_steps: missing; .* which has no end here"),
+    ],
+)
+def test_what_would_never_learn_is_refused(change, says, tmp_path):
+    with pytest.raises(RecipeError, match=says):
+        begin(tmp_path / "run", "cartpole/dqn", "stop={score: 500}", change)
