@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from lamarckian import plugins, seeding
+from lamarckian.actor.process import as_played
 from lamarckian.errors import MisuseError
 from lamarckian.evaluate.bout import TrainedAgent, bout
 from lamarckian.evaluate.plan import trained
 from lamarckian.mdp import Action, Agent, ArraySpec, BotAgent, Observation, Role, Step
-from lamarckian.mdp.wrappers import frame_skip, zero_sum
 from lamarckian.plugins import unknown
 from lamarckian.recipe import Player, Recipe, build_bot
 from lamarckian.record.recordings import Recorded, Recordings, begin_recordings
@@ -65,8 +65,7 @@ def record(recipe: Recipe, agents: Mapping[str, str], roles: Sequence[str], matc
     the same seed. Raises a `MisuseError` where that cannot be.
     """
     game = plugins.build("game", recipe.game)
-    mdp: Any = zero_sum(game) if recipe.rewards.zero_sum else game
-    mdp = mdp if recipe.actor.frame_skip == 1 else frame_skip(mdp, recipe.actor.frame_skip)
+    mdp = as_played(game, recipe.rewards.zero_sum, recipe.actor.frame_skip)
     roles = list(roles) or list(recipe.learners)
     for option, names in (("--agents", agents), ("--roles", roles)):
         for name in names:
