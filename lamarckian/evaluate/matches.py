@@ -19,7 +19,7 @@ from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import GameError, RecipeError
-from lamarckian.evaluate.plan import describe, export, load_member, load_policy, members
+from lamarckian.evaluate.plan import check_player, describe, export, load_member, load_policy, members
 from lamarckian.mdp import Result
 from lamarckian.recipe import Recipe, resolve
 from lamarckian.record.run import Run
@@ -188,7 +188,10 @@ def _seat(run: Run, against: str | None) -> tuple[Recipe, dict[str, int]]:
         players |= {role: {"agent": "run", "path": against} if is_run else {"agent": against} for role in others}
         leagues = []
     newest = dict.fromkeys(leagues, members(str(run.folder))[-1]) if leagues else {}
-    return resolve({**document, "league": None}), newest
+    recipe = resolve({**document, "league": None})
+    if against is not None and is_run:
+        check_player(recipe, against, "--against")
+    return recipe, newest
 
 
 def _opposing(run: Run, mdp: Any, versions: Mapping[str, int]) -> dict[str, Model]:

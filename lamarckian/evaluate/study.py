@@ -13,11 +13,11 @@ from lamarckian import seeding
 from lamarckian.data.episodes import discounted
 from lamarckian.data.fragment import Field, Layout
 from lamarckian.data.pool import PoolStatistics
-from lamarckian.errors import CheckpointError, RunFolderError
-from lamarckian.evaluate.plan import Plan
+from lamarckian.errors import CheckpointError, RecipeError, RunFolderError
+from lamarckian.evaluate.plan import Plan, game_recorded
 from lamarckian.learner.batches import Batch, empty_batch
 from lamarckian.record.recordings import Recordings, open_recordings
-from lamarckian.record.signature import check_signature
+from lamarckian.record.signature import check_signature, differences
 from lamarckian.rl.algorithm import Student
 
 COPIED = ("inputs.", "legal.", "action.")
@@ -38,6 +38,9 @@ class Study:
         settings: Any = student.settings
         recordings = open_recordings(settings.data)
         check_signature(recordings.signature, plan.role, f"the recorded matches of {recordings.folder}", "recording")
+        faults = differences(game_recorded(plan.recipe), recordings.game, "in this recipe", "there")
+        if faults:
+            raise RecipeError(f"algorithm.data: {recordings.folder} cannot be learned from, for it holds matches of another game: {faults}")
         self.score: float | None = None
         self._student = student
         self._seed = plan.recipe.seed

@@ -149,7 +149,7 @@ def _compare(one: Recipe, other: Recipe, where: str | Path, there: str | Path) -
     """Refuses to let runs meet that do not play the same game."""
     faults = game_differences(one, other, str(where), str(there))
     if faults:
-        raise MisuseError(f"runs of one tournament must play the same game: {'; '.join(faults)}")
+        raise MisuseError(f"runs of one tournament must play the same game: {faults}")
 
 
 def _trained(recipe: Recipe, folder: str | Path, checkpoints: str) -> list[Contestant]:

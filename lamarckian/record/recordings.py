@@ -21,7 +21,7 @@ from lamarckian.record.run import write, writing
 from lamarckian.record.signature import differences
 
 FORMAT = "lamarckian recordings"
-NUMBER = 1
+NUMBER = 2
 HEADER = "dataset.json"
 
 
@@ -39,7 +39,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct):
-    """What is in `dataset.json`. game: the recipe's section, and beside it what else of the recipe changes what a player sees or gets."""
+    """What is in `dataset.json`. game: what of the recipe changes what a player sees or gets, by key, such as `game.rounds`."""
 
     game: dict[str, Any]
     signature: dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save as to_safetensors
 
 from lamarckian.data.episodes import discounted
-from lamarckian.errors import CheckpointError, RunFolderError
+from lamarckian.errors import CheckpointError, RecipeError, RunFolderError
 from lamarckian.evaluate.plan import load_policy, plan
 from lamarckian.evaluate.recording import record
 from lamarckian.evaluate.study import Study, split
@@ -183,6 +183,13 @@ def test_data_that_does_not_fit_is_refused(data, tmp_path):
             (tmp_path / name / entry.file).write_bytes(to_safetensors(arrays))
         with pytest.raises(CheckpointError, match=says):
             learn(tmp_path / f"run-{name}", recipe(data, f"algorithm.data={tmp_path / name}"))
+    for change, says in (
+        ("game.rounds=3", "game.rounds is 3 in this recipe, 2 there"),
+        ("actor.frame_skip=2", "actor.frame_skip is 2 in this recipe, 1 there"),
+        ("rewards.zero_sum=true", "rewards.zero_sum is True in this recipe, False there"),
+    ):
+        with pytest.raises(RecipeError, match=f"algorithm.data: .* cannot be learned from, for it holds matches of another game: {says}"):
+            learn(tmp_path / "game", recipe(data, change))
     one = record(load("pong/ppo", QUICK), {"left": "stay"}, [], 1, tmp_path / "one", 0)
     with pytest.raises(RunFolderError, match="has 1 matches"):
         learn(tmp_path / "single", recipe(one))

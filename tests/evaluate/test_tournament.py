@@ -182,7 +182,7 @@ def test_runs_of_different_games_do_not_meet(trained, tmp_path):
     create(tmp_path / "skips", rules(PONG, actor={"frame_skip": 4})).close()
     for name, says in {
         "long": "game.rounds is 3 in .*, 9 in",
-        "image": "game.observation is 'vector'",
+        "image": "game.observation is vector",
         "skips": "actor.frame_skip is 1 in .*, 4 in",
     }.items():
         with pytest.raises(MisuseError, match=says):
