@@ -6,6 +6,7 @@ A file is safetensors: `inputs.<name>`, `legal.<head>`, `action.<head>` `[L, …
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,15 @@ class Recordings:
     def matches(self) -> list[int]:
         """The numbers of the matches, ascending."""
         return sorted({entry.match for entry in self.recorded})
+
+    @property
+    def digest(self) -> str:
+        """Of what `dataset.json` says of the files: tells these from any others."""
+        return hashlib.sha256(msgspec.json.encode(self.recorded)).hexdigest()
+
+    def first(self, files: int) -> Recordings:
+        """The same folder before more than so many files were added."""
+        return Recordings(self.folder, msgspec.structs.replace(self._header, recorded=self.recorded[:files]))
 
     def add(self, parts: Mapping[str, Mapping[str, np.ndarray]], entries: list[Recorded]) -> None:
         """Adds a match: the arrays of each role's file, and what `dataset.json` is to say of each.
