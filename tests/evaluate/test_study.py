@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from safetensors.numpy import save as to_safetensors
+from typer.testing import CliRunner
 
+from lamarckian.cli import app
 from lamarckian.data.episodes import discounted
-from lamarckian.errors import CheckpointError, RecipeError, RunFolderError
+from lamarckian.errors import CheckpointError, NumericsError, RecipeError, RunFolderError
 from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import load_policy, plan
 from lamarckian.evaluate.recording import record
@@ -274,6 +276,36 @@ def load_role():
     from lamarckian.games.pong import Pong
 
     return Pong().roles["left"]
+
+
+def test_a_run_that_goes_on_cannot_begin_from_another(data, tmp_path):
+    for name in ("first", "other"):
+        learn(tmp_path / name, recipe(data, "stop={updates: 1}"))
+    first, other = (f"start={tmp_path / name}" for name in ("first", "other"))
+    learn(tmp_path / "second", recipe(data, "stop={updates: 1}", first))
+    before = [(path, path.read_text()) for path in sorted((tmp_path / "second").glob("*.[yj]*"))]
+    for folder, start in (("second", other), ("second", "start=null"), ("first", other)):
+        with pytest.raises(RecipeError, match=r"start: given .*; a run that goes on has parameters already.* `lamarckian train`"):
+            reopen(tmp_path / folder, [start])
+    assert [(path, path.read_text()) for path, _ in before] == before
+    assert resume(tmp_path / "second", first, "stop.updates=2").version == 2
+    assert resume(tmp_path / "second", "stop.updates=3").version == 3
+
+
+def test_a_validation_that_is_not_finite_says_which_update_and_what_is_saved(data, tmp_path):
+    whole = ["learner.batch=1024", "algorithm.minibatches=1"]  # an epoch in one update
+    good = learn(tmp_path / "run", recipe(data, *whole, "stop={updates: 1}"))
+    with pytest.raises(NumericsError, match=rf"update 2: the validation loss is .*; the last good checkpoint is {good.checkpoint}"):
+        resume(tmp_path / "run", "stop.updates=2", "algorithm.learning_rate=1e38", "algorithm.max_gradient_norm=null")
+
+
+def test_before_the_first_epoch_is_over_there_is_no_score(data, tmp_path, monkeypatch):
+    summary = learn(tmp_path / "run", recipe(data, "stop={updates: 1}"))
+    assert (summary.score, summary.scored) == (None, "epoch")
+    monkeypatch.setattr("lamarckian.cli._pictures", lambda run, video: {})
+    overrides = [*STUDY, f"algorithm.data={data.folder}", "stop={updates: 1}"]
+    done = CliRunner().invoke(app, ["train", "pong/imitation", *overrides, "--run", str(tmp_path / "again"), "--quiet"])
+    assert "score       no epoch has finished\n" in done.stdout
 
 
 def test_another_network_or_game_is_no_start(data, tmp_path):
