@@ -296,7 +296,7 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool, ta
     _print_table(
         [
             ("steps", f"{summary.steps:,}"),
-            ("score", "no match has finished" if summary.score is None else f"{summary.score:.4g}"),
+            ("score", f"no {summary.scored} has finished" if summary.score is None else f"{summary.score:.4g}"),
             ("minutes", f"{summary.minutes:.1f}"),
             ("checkpoint", str(summary.checkpoint)),
             *((name, str(path)) for name, path in made.items()),

@@ -76,11 +76,17 @@ class Wiring(msgspec.Struct):
 def build_mdp(description: Description) -> MDP:
     """The game as the actor plays it."""
     game = plugins.build("game", plugins.Section(**description.game))
-    if description.zero_sum:
+    swaps = description.league is not None and description.league.swap_sides
+    return as_played(game, description.zero_sum, description.frame_skip, swaps)
+
+
+def as_played(game: MDP, zero_sums: bool, skip: int, swaps: bool = False) -> MDP:
+    """A game with what a recipe puts around it: zero-sum rewards, sides swapped, actions that last `skip` ticks."""
+    if zero_sums:
         game = zero_sum(game)
-    if description.league is not None and description.league.swap_sides:
+    if swaps:
         game = swapped(game)
-    return game if description.frame_skip == 1 else frame_skip(game, description.frame_skip)
+    return game if skip == 1 else frame_skip(game, skip)
 
 
 def learners(description: Description) -> list[str]:

@@ -14,14 +14,13 @@ from lamarckian import plugins, seeding
 from lamarckian.actor.coroutines import CoroutineRollout
 from lamarckian.actor.inference import Model
 from lamarckian.actor.policy import ActingPolicy
-from lamarckian.actor.process import Description, build_mdp, build_rollout, fragment_layout, learners
+from lamarckian.actor.process import Description, as_played, build_mdp, build_rollout, fragment_layout, learners
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import GameError, RecipeError
-from lamarckian.evaluate.plan import describe, export, load_member, load_policy, members
+from lamarckian.evaluate.plan import check_player, describe, export, load_member, load_policy, members
 from lamarckian.mdp import Result
-from lamarckian.mdp.wrappers import frame_skip
 from lamarckian.recipe import Recipe, resolve
 from lamarckian.record.run import Run
 
@@ -113,8 +112,7 @@ def film(run: Run, against: str | None, checkpoint: str, seed: int) -> Iterator[
     _replace(description, _opposing(run, mdp, others))
     description.batched = False
     shown = _Shown(mdp)
-    skipping = shown if description.frame_skip == 1 else frame_skip(shown, description.frame_skip)
-    rollout, tally = _rollout(description, skipping, seed, greedy=True)
+    rollout, tally = _rollout(description, as_played(shown, description.zero_sum, description.frame_skip), seed, greedy=True)
     assert isinstance(rollout, CoroutineRollout)
     ticks = -1
     rollout.start()
@@ -190,7 +188,10 @@ def _seat(run: Run, against: str | None) -> tuple[Recipe, dict[str, int]]:
         players |= {role: {"agent": "run", "path": against} if is_run else {"agent": against} for role in others}
         leagues = []
     newest = dict.fromkeys(leagues, members(str(run.folder))[-1]) if leagues else {}
-    return resolve({**document, "league": None}), newest
+    recipe = resolve({**document, "league": None})
+    if against is not None and is_run:
+        check_player(recipe, against, "--against")
+    return recipe, newest
 
 
 def _opposing(run: Run, mdp: Any, versions: Mapping[str, int]) -> dict[str, Model]:

@@ -25,7 +25,7 @@ class Paid:
         weights = self._weights()
         if len(weights) == 1:
             return {}
-        rewards = batch.arrays["reward"].reshape(-1, len(weights)).astype(np.float64)
+        rewards = batch.rewards.astype(np.float64)
         found = _figures("", weights, rewards.mean(axis=0), np.abs(rewards).mean(axis=0))
         groups = {f"outcome.{outcome}.": _where(batch.results, outcome=outcome) for outcome in ("win", "draw", "loss")}
         if len(self._roles) > 1:

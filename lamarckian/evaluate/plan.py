@@ -69,7 +69,7 @@ def plan(recipe: Recipe, run: Run | None = None) -> Plan:
     policy = build_policy(recipe, role)
     for role_name, player in recipe.roles.items():
         if player.agent == "run":
-            _check_opponent(recipe, player.settings["path"], f"roles.{role_name}.path")
+            check_player(recipe, player.settings["path"], f"roles.{role_name}.path")
     description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
     if recipe.league is not None and run is not None:
         description.league = _describe_league(recipe, recipe.league, run, role)
@@ -114,26 +114,31 @@ def _learning(recipe: Recipe) -> Learning:
 
 def _describe_league(recipe: Recipe, league: League, run: Run, role: Role) -> LeagueDescription:
     for folder in league.runs:
-        _check_opponent(recipe, folder, "league.runs")
+        check_player(recipe, folder, "league.runs")
     models = {folder: trained(folder, role) for folder in league.runs}
     return LeagueDescription(str(run.league_path), list(league.bots), models, league.distinct, league.swap_sides)
 
 
-def _check_opponent(recipe: Recipe, folder: str, key: str) -> None:
-    """Raises RecipeError where a run that shall be an opponent was not trained in the recipe's game."""
+def check_player(recipe: Recipe, folder: str, key: str) -> None:
+    """Raises RecipeError where a run that shall play, as `key` says, was not trained in the recipe's game."""
     faults = game_differences(recipe, open_training(folder).recipe(), "this recipe", folder)
     if faults:
-        raise RecipeError(f"{key}: {folder} cannot be an opponent, for it plays another game: {'; '.join(faults)}")
+        raise RecipeError(f"{key}: {folder} cannot play here, for it was trained in another game: {faults}")
 
 
-def game_differences(one: Recipe, other: Recipe, where: str, there: str) -> list[str]:
-    """In what the games of two recipes differ; nothing where their agents can meet."""
-    left, right = ({**recipe.game.model_dump(mode="json"), "frame_skip": recipe.actor.frame_skip} for recipe in (one, other))
-    return [
-        f"{'actor' if key == 'frame_skip' else 'game'}.{key} is {left.get(key)!r} in {where}, {right.get(key)!r} in {there}"
-        for key in {**left, **right}
-        if left.get(key) != right.get(key)
-    ]
+def game_differences(one: Recipe, other: Recipe, where: str, there: str) -> str:
+    """In what the games of two recipes differ, in words; empty where their agents can meet."""
+    return differences(_played(one), _played(other), f"in {where}", f"in {there}")
+
+
+def game_recorded(recipe: Recipe) -> dict[str, Any]:
+    """What of a recipe makes the matches that are recorded by it, by key."""
+    return {**_played(recipe), "rewards.zero_sum": recipe.rewards.zero_sum}
+
+
+def _played(recipe: Recipe) -> dict[str, Any]:
+    game = {f"game.{key}": value for key, value in recipe.game.model_dump(mode="json").items()}
+    return {**game, "actor.frame_skip": recipe.actor.frame_skip}
 
 
 def build_policy(recipe: Recipe, role: Role) -> Any:

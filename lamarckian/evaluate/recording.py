@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from lamarckian import plugins, seeding
+from lamarckian.actor.process import as_played
 from lamarckian.errors import MisuseError
 from lamarckian.evaluate.bout import TrainedAgent, bout
-from lamarckian.evaluate.plan import trained
+from lamarckian.evaluate.plan import check_player, game_recorded, trained
 from lamarckian.mdp import Action, Agent, ArraySpec, BotAgent, Observation, Role, Step
-from lamarckian.mdp.wrappers import frame_skip, zero_sum
 from lamarckian.plugins import unknown
-from lamarckian.recipe import Player, Recipe, build_bot
+from lamarckian.recipe import AGENTS, Player, Recipe, build_bot
 from lamarckian.record.recordings import Recorded, Recordings, begin_recordings
 from lamarckian.record.signature import signature
 
@@ -65,8 +65,7 @@ def record(recipe: Recipe, agents: Mapping[str, str], roles: Sequence[str], matc
     the same seed. Raises a `MisuseError` where that cannot be.
     """
     game = plugins.build("game", recipe.game)
-    mdp: Any = zero_sum(game) if recipe.rewards.zero_sum else game
-    mdp = mdp if recipe.actor.frame_skip == 1 else frame_skip(mdp, recipe.actor.frame_skip)
+    mdp = as_played(game, recipe.rewards.zero_sum, recipe.actor.frame_skip)
     roles = list(roles) or list(recipe.learners)
     for option, names in (("--agents", agents), ("--roles", roles)):
         for name in names:
@@ -77,8 +76,7 @@ def record(recipe: Recipe, agents: Mapping[str, str], roles: Sequence[str], matc
         raise MisuseError(f"--roles: {others[0]} has other spaces than {roles[0]}; record them into folders of their own")
     seats = {role: _agent(recipe, mdp, role, agents.get(role)) for role in game.roles}
     names = {role: agents.get(role, recipe.roles[role].agent) for role in game.roles}
-    played = {**recipe.game.model_dump(mode="json"), "frame_skip": recipe.actor.frame_skip, "zero_sum": recipe.rewards.zero_sum}
-    recordings = begin_recordings(folder, played, signature(game.roles[roles[0]]))
+    recordings = begin_recordings(folder, game_recorded(recipe), signature(game.roles[roles[0]]))
     scribes = {role: Scribe(seats[role], game.roles[role]) for role in roles}
     first = max(recordings.matches, default=-1) + 1
     for number in range(first, first + matches):
@@ -107,12 +105,17 @@ def _stacked(rows: Sequence[Any], spec: ArraySpec) -> np.ndarray:
 
 
 def _agent(recipe: Recipe, mdp: Any, role: str, name: str | None) -> Agent:
-    """Who plays `role`."""
-    player = recipe.roles[role] if name is None else Player(agent=name)
-    folder = player.settings["path"] if player.agent == "run" and name is None else player.agent
-    if player.agent in ("learner", "self"):
-        raise MisuseError(f"--agents: nobody plays {role} yet; name a bot, the folder of a run, or module:Class: {role}=NAME")
+    """Who plays `role`: `name`, or whom the recipe names where that is None."""
+    player, bots = recipe.roles[role] if name is None else Player(agent=name), getattr(mdp, "bots", {})
+    names = f"a bot of the game ({', '.join(bots) or 'it has none'}), the folder of a run, or module:Class"
+    folder, key = (player.settings["path"], f"roles.{role}.path") if name is None and player.agent == "run" else (player.agent, "--agents")
+    if folder in AGENTS:
+        what = f"nobody plays {role} yet, the recipe's is {folder!r}" if name is None else f"given {role}={name}, which says nobody"
+        raise MisuseError(f"--agents: {what}; write {role}=NAME, where NAME is {names}")
     if (Path(folder) / "recipe.yaml").is_file():
+        check_player(recipe, folder, key)
         return TrainedAgent(trained(folder, mdp.roles[role]), mdp.roles[role])
+    if name is not None and name not in bots and ":" not in name:
+        raise MisuseError(f"--agents: {unknown(name, bots, 'bots of the game')}; allowed for {role}: {names}")
     agent = build_bot(mdp, role, player)
-    return BotAgent(agent) if player.agent in getattr(mdp, "bots", {}) else agent
+    return BotAgent(agent) if player.agent in bots else agent

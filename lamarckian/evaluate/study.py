@@ -13,11 +13,12 @@ from lamarckian import seeding
 from lamarckian.data.episodes import discounted
 from lamarckian.data.fragment import Field, Layout
 from lamarckian.data.pool import PoolStatistics
-from lamarckian.errors import CheckpointError, RunFolderError
-from lamarckian.evaluate.plan import Plan
+from lamarckian.errors import CheckpointError, RecipeError, RunFolderError
+from lamarckian.evaluate.plan import Plan, game_recorded
 from lamarckian.learner.batches import Batch, empty_batch
+from lamarckian.mdp import Discrete, Role
 from lamarckian.record.recordings import Recordings, open_recordings
-from lamarckian.record.signature import check_signature
+from lamarckian.record.signature import check_signature, differences
 from lamarckian.rl.algorithm import Student
 
 COPIED = ("inputs.", "legal.", "action.")
@@ -27,17 +28,24 @@ class Study:
     """A learner's fleet without actors: the same folder and seed give the same batches.
 
     The matches must fit into memory. Those for validation are drawn once; the fragments of the others in a new order each epoch, and each
-    is in one batch of it. `learn` is False where a batch or a fragment has fewer steps than there is room for.
+    is in one batch of it. `learn` is False where a batch or a fragment has fewer steps than there is room for. A resumed run goes on with
+    those that it began with, also where the folder has got more.
 
     score: of the version that was judged last, −validation loss; None once a later one has been learned.
     """
 
     actors = 0
 
-    def __init__(self, plan: Plan, student: Student, state: Mapping[str, int] | None) -> None:
+    def __init__(self, plan: Plan, student: Student, state: Mapping[str, Any] | None) -> None:
         settings: Any = student.settings
         recordings = open_recordings(settings.data)
+        if state is not None:
+            recordings = _as_begun(recordings, state["files"], state["digest"])
+        self._begun = {"files": len(recordings.recorded), "digest": recordings.digest}
         check_signature(recordings.signature, plan.role, f"the recorded matches of {recordings.folder}", "recording")
+        faults = differences(game_recorded(plan.recipe), recordings.game, "in this recipe", "there")
+        if faults:
+            raise RecipeError(f"algorithm.data: {recordings.folder} cannot be learned from, for it holds matches of another game: {faults}")
         self.score: float | None = None
         self._student = student
         self._seed = plan.recipe.seed
@@ -46,12 +54,20 @@ class Study:
         fields = {name: replace(field, rows=self._steps) for name, field in (kept | {"return": kept["reward"]}).items()}
         self._columns = plan.recipe.learner.batch // self._steps
         self._batch = empty_batch(Layout(self._steps, self._columns, fields), 1)
+        self._batch.filled = self._filled = np.zeros((self._steps, self._columns), np.bool_)
         for array in self._batch.arrays.values():
             array.fill(0)
         training, validation = split(recordings, settings.validation_share, self._seed)
-        self._training = Fragments(recordings, training, kept, student.gamma, self._steps)
-        self._validation = Fragments(recordings, validation, kept, student.gamma, self._steps)
-        self._epoch, self._position = (state["epoch"], state["position"]) if state else (0, 0)
+        self._training = Fragments(recordings, training, plan.role, kept, student.gamma, self._steps)
+        self._validation = Fragments(recordings, validation, plan.role, kept, student.gamma, self._steps)
+        for what, fragments in (("training", self._training), ("validation", self._validation)):
+            if not fragments.learnable:
+                raise RunFolderError(
+                    f"{recordings.folder}: the matches for {what} have no step to learn from, `learn` is false in all of them; "
+                    "record more, or change algorithm.validation_share or the seed"
+                )
+        self._epoch: int = state["epoch"] if state else 0
+        self._position: int = state["position"] if state else 0
 
     def get(self) -> Batch:
         """The next batch; the one before it is overwritten."""
@@ -80,8 +96,8 @@ class Study:
     def statistics(self) -> PoolStatistics:
         return PoolStatistics(*[0] * len(PoolStatistics.__struct_fields__))
 
-    def save(self) -> dict[str, int]:
-        return {"epoch": self._epoch, "position": self._position}
+    def save(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "position": self._position, **self._begun}
 
     def close(self) -> None:
         """Holds nothing that needs to be freed."""
@@ -92,24 +108,33 @@ class Study:
             yield self._batch.tensors
 
     def _fill(self, fragments: Fragments, chosen: np.ndarray) -> None:
-        self._batch.arrays["learn"][...] = False
+        self._batch.arrays["learn"][...] = self._filled[...] = False
         for column, index in enumerate(chosen.tolist()):
             steps = fragments[index]
             for name, array in self._batch.arrays.items():
                 array[: len(steps["learn"]), column] = steps[name]
+            self._filled[: len(steps["learn"]), column] = True
 
 
 class Fragments:
-    """Matches in memory, cut into fragments of at most `steps` steps; each a dict of arrays `[T, …]`, views."""
+    """Matches in memory, cut into fragments of at most `steps` steps; each a dict of arrays `[T, …]`, views.
 
-    def __init__(self, recordings: Recordings, matches: set[int], fields: Mapping[str, Field], gamma: np.ndarray, steps: int) -> None:
+    learnable: how many steps there are to learn from.
+    """
+
+    def __init__(
+        self, recordings: Recordings, matches: set[int], role: Role, fields: Mapping[str, Field], gamma: np.ndarray, steps: int
+    ) -> None:
         self._matches: list[dict[str, np.ndarray]] = []
         self._cuts: list[tuple[int, int]] = []
         self._steps = steps
+        self.learnable = 0
         for entry in recordings.recorded:
             if entry.match in matches:
                 arrays = recordings.read(entry)
                 _check(arrays, fields, f"{recordings.folder / entry.file}")
+                _check_actions(role, arrays, f"{recordings.folder / entry.file}")
+                self.learnable += int(arrays["learn"].sum())
                 arrays["return"] = discounted(arrays["reward"], np.zeros(len(gamma)), gamma)
                 self._cuts += [(len(self._matches), start) for start in range(0, entry.steps, steps)]
                 self._matches.append(arrays)
@@ -130,6 +155,42 @@ def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field], where:
             raise CheckpointError(f"{where} lacks the array '{name}', {wanted}")
         if arrays[name].shape[1:] != field.shape or arrays[name].dtype != field.dtype:
             raise CheckpointError(f"{where}: '{name}' must be {wanted}, not {arrays[name].dtype} {list(arrays[name].shape)}")
+
+
+def _check_actions(role: Role, arrays: Mapping[str, np.ndarray], where: str) -> None:
+    """Raises CheckpointError where a step to learn from has an action out of its range, or one that matters and its mask forbids."""
+    steps = arrays["learn"].nonzero()[0]
+    lanes, everywhere = np.arange(len(steps)), np.ones(len(steps), np.bool_)
+    actions = {name: arrays[f"action.{name}"][steps] for name in role.heads}
+    active: dict[str, np.ndarray] = {}
+    for name, head in role.heads.items():
+        action, what = actions[name], f"{where}: action.{name}"
+        low, high = (0, head.n - 1) if isinstance(head, Discrete) else head.bounds()
+        inside: Any = ((action >= low) & (action <= high)).all(axis=tuple(range(1, action.ndim)))
+        _refuse_action(~inside, steps, action, what, f"allowed: {low} to {high}")
+        if head.given is not None and head.active is not None:
+            active[name] = np.array(head.active)[actions[head.given]] & active.get(head.given, everywhere)
+        if f"legal.{name}" in arrays:
+            legal = arrays[f"legal.{name}"][steps]
+            row = legal if head.given is None else legal[lanes, actions[head.given]]
+            _refuse_action(~row[lanes, action] & active.get(name, everywhere), steps, action, what, f"which legal.{name} forbids there")
+
+
+def _refuse_action(wrong: np.ndarray, steps: np.ndarray, action: np.ndarray, where: str, why: str) -> None:
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise CheckpointError(f"{where} is {action[first]} at step {steps[first]}, {why}")
+
+
+def _as_begun(recordings: Recordings, files: int, digest: str) -> Recordings:
+    """The recordings that a run began with. Raises RunFolderError where the folder no longer begins with them."""
+    begun = recordings.first(files)
+    if begun.digest != digest:
+        raise RunFolderError(
+            f"{recordings.folder} does not hold the {files} files that this run began with, or others before them: put them back, for a "
+            "resumed run goes on with the same matches; to learn from others, begin a new run with start=RUN"
+        )
+    return begun
 
 
 def split(recordings: Recordings, share: float, seed: int) -> tuple[set[int], set[int]]:

@@ -14,6 +14,7 @@ import yaml
 
 from lamarckian import plugins, seeding
 from lamarckian.actor.inference import Model
+from lamarckian.actor.process import as_played
 from lamarckian.errors import GameError, MisuseError
 from lamarckian.evaluate.bout import bout
 from lamarckian.evaluate.matches import LANES, play, wave_seed
@@ -21,7 +22,6 @@ from lamarckian.evaluate.payoffs import POINTS
 from lamarckian.evaluate.plan import export, game_differences, load_member, load_policy, members
 from lamarckian.evaluate.rating import elo, log_odds, nash, tally
 from lamarckian.mdp import BotAgent, Result
-from lamarckian.mdp.wrappers import frame_skip
 from lamarckian.plugins import unknown
 from lamarckian.recipe import Player, Recipe, resolve
 from lamarckian.recipe.training import build_bot
@@ -122,7 +122,7 @@ def _meet(recipe: Recipe, game: Any, seats: Mapping[str, Contestant], matches: i
 
 def _spar(recipe: Recipe, game: Any, bots: Mapping[str, Player], matches: int, seed: int) -> list[Result]:
     """How matches among bots went for the first of them; from the seeds that matches of policies have."""
-    mdp = game if recipe.actor.frame_skip == 1 else frame_skip(game, recipe.actor.frame_skip)
+    mdp = as_played(game, recipe.rewards.zero_sum, recipe.actor.frame_skip)
     results = []
     for number in range(matches):
         start = seeding.match_seed(wave_seed(seed, number // LANES), number % LANES, 0)
@@ -149,7 +149,7 @@ def _compare(one: Recipe, other: Recipe, where: str | Path, there: str | Path) -
     """Refuses to let runs meet that do not play the same game."""
     faults = game_differences(one, other, str(where), str(there))
     if faults:
-        raise MisuseError(f"runs of one tournament must play the same game: {'; '.join(faults)}")
+        raise MisuseError(f"runs of one tournament must play the same game: {faults}")
 
 
 def _trained(recipe: Recipe, folder: str | Path, checkpoints: str) -> list[Contestant]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -40,12 +40,13 @@ AnyFleet: TypeAlias = SerialFleet | ParallelFleet | Study
 
 @dataclass(frozen=True)
 class Summary:
-    """How a training ended."""
+    """How a training ended. scored: what the score is of, a match, or an epoch where nobody plays; None where none has finished."""
 
     interrupted: bool
     steps: int
     version: int
     score: float | None
+    scored: str
     minutes: float
     checkpoint: Path
 
@@ -131,7 +132,8 @@ class Training:
             folder = self._save(fleet)
         totals = self._totals
         score, _ = totals.mean(self._window)
-        return Summary(self._stopped, totals.steps, totals.version, score, totals.seconds / 60, folder)
+        scored = "epoch" if self._studies else "match"
+        return Summary(self._stopped, totals.steps, totals.version, score, scored, totals.seconds / 60, folder)
 
     def _loop(self, fleet: AnyFleet, metrics: Metrics) -> None:
         totals, paid = self._totals, Paid(self._recipe.learners, lambda: self._changes.weights)
@@ -141,17 +143,16 @@ class Training:
         saved_s, recorded_s = totals.seconds, totals.seconds
         while not (self._stopped or self._done()):
             self._look()
-            try:
+            with self._finite(learner.version + 1):
                 learned = learner.update(self._share())
-            except NumericsError as error:
-                raise NumericsError(f"update {learner.version + 1}: {error}; {self._kept()}") from error
             totals.seconds = time.perf_counter() - started
             if learned is None:
                 continue
             self._run.keep_resume()
             self._changes.keep(totals.steps, totals.version)
             totals.add(learner.version, *learned)
-            judged = self._judge(fleet, learner.meter)
+            with self._finite(learner.version):
+                judged = self._judge(fleet, learner.meter)
             if self._league is not None:
                 self._league.update(totals.steps, totals.version, self._algorithm.parameters.array(), learned[1])
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
@@ -176,9 +177,15 @@ class Training:
         self._totals.outcomes.append((-found["validation.loss.policy"], 0.0))
         return not found["validation.since_best"]
 
-    def _kept(self) -> str:
-        saved = checkpoint.saved(self._run)
-        return f"the last good checkpoint is {self._run.checkpoints_path / str(saved[-1])}" if saved else "there is no checkpoint yet"
+    @contextmanager
+    def _finite(self, update: int) -> Iterator[None]:
+        """Says of a number that is not finite in which update it came, and what is saved."""
+        try:
+            yield
+        except NumericsError as error:
+            saved = checkpoint.saved(self._run)
+            kept = f"the last good checkpoint is {self._run.checkpoints_path / str(saved[-1])}" if saved else "there is no checkpoint yet"
+            raise NumericsError(f"update {update}: {error}; {kept}") from error
 
     def _line(self, meter: Meter) -> dict[str, Any]:
         totals = self._totals

@@ -24,7 +24,7 @@ class Batch:
     """Fragments side by side along the batch axis, or a gradient.
 
     arrays: as `Layout` says, for all columns. results, seconds: what the fragments' actors counted.
-    samples: steps to learn from. metrics: of the gradient.
+    samples: steps to learn from. metrics: of the gradient. filled: `[T, B]`, the steps that are there; None for all.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -33,11 +33,18 @@ class Batch:
     seconds: dict[str, float] = field(default_factory=dict)
     samples: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    filled: np.ndarray | None = None
+
+    @property
+    def rewards(self) -> np.ndarray:
+        """Of the steps that it has, or its gradient comes from, `[steps, R]`."""
+        reward = self.arrays["reward"]
+        return reward.reshape(-1, reward.shape[-1]) if self.filled is None else reward[self.filled]
 
     @property
     def steps(self) -> int:
         """How many steps it has, or its gradient comes from."""
-        return self.arrays["reward"][..., 0].size
+        return len(self.rewards)
 
     def fill(self, index: int, layout: Layout, filled: Filled) -> None:
         """Copies a fragment of this layout to the `index`-th place."""

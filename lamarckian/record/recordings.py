@@ -6,6 +6,7 @@ A file is safetensors: `inputs.<name>`, `legal.<head>`, `action.<head>` `[L, …
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lamarckian.record.run import write, writing
 from lamarckian.record.signature import differences
 
 FORMAT = "lamarckian recordings"
-NUMBER = 1
+NUMBER = 2
 HEADER = "dataset.json"
 
 
@@ -39,7 +40,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct):
-    """What is in `dataset.json`. game: the recipe's section, and beside it what else of the recipe changes what a player sees or gets."""
+    """What is in `dataset.json`. game: what of the recipe changes what a player sees or gets, by key, such as `game.rounds`."""
 
     game: dict[str, Any]
     signature: dict[str, Any]
@@ -73,6 +74,15 @@ class Recordings:
     def matches(self) -> list[int]:
         """The numbers of the matches, ascending."""
         return sorted({entry.match for entry in self.recorded})
+
+    @property
+    def digest(self) -> str:
+        """Of what `dataset.json` says of the files: tells these from any others."""
+        return hashlib.sha256(msgspec.json.encode(self.recorded)).hexdigest()
+
+    def first(self, files: int) -> Recordings:
+        """The same folder before more than so many files were added."""
+        return Recordings(self.folder, msgspec.structs.replace(self._header, recorded=self.recorded[:files]))
 
     def add(self, parts: Mapping[str, Mapping[str, np.ndarray]], entries: list[Recorded]) -> None:
         """Adds a match: the arrays of each role's file, and what `dataset.json` is to say of each.

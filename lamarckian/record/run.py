@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 import lamarckian
-from lamarckian.errors import RunFolderError
+from lamarckian.errors import RecipeError, RunFolderError
 from lamarckian.recipe import AnyRecipe, Recipe, load, load_any
 from lamarckian.recipe.document import parse
 
@@ -149,13 +149,14 @@ def resume(folder: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> t
     """Opens a run to train on, locked for this process; changed settings are written back to its recipe.
 
     Raises RunFolderError where there is no run, another process trains in it, or it cannot be written to; RecipeError
-    where the recipe with the overrides does not hold.
+    where the recipe with the overrides does not hold, or begins from another run than this one has begun from.
     """
     folder = open_run(folder).folder
     run = Run(folder, _lock(folder))
     try:
         recipe = load_any(run.recipe_path, overrides)
         run._before = {path: path.read_text() for path in (run.recipe_path, run.versions_path) if path.exists()}
+        _refuse_another_start(parse(run.recipe_path.read_text()).get("start"), getattr(recipe, "start", None))
         versions = json.loads(run._before.get(run.versions_path, "{}"))
         versions["resumed"] = [*versions.get("resumed", ()), {"overrides": list(overrides), **_versions()}]
         with writing(folder):
@@ -165,6 +166,14 @@ def resume(folder: str | Path, overrides: tuple[str, ...] | list[str] = ()) -> t
         run.close()
         raise
     return run, recipe
+
+
+def _refuse_another_start(begun: str | None, start: str | None) -> None:
+    if start != (None if begun is None else str(Path(begun).resolve())):
+        raise RecipeError(
+            f"start: given {start or 'null'}; a run that goes on has parameters already, and began from {begun or 'no other run'}: "
+            "leave start out, or begin a new run with it, by `lamarckian train`"
+        )
 
 
 def open_run(folder: str | Path) -> Run:

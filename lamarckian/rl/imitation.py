@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,9 +130,6 @@ class Imitation(ActorCritic[ImitationSettings]):
             name: x.flatten(0, 1) for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action."))
         }
         return samples, None if bool(mask.all()) else mask.nonzero().squeeze(1), {"samples": int(mask.sum())}
-
-    def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
-        return self._summary(one_pass()) if any_samples else {}
 
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         actions, legal = under(chunk, "action."), under(chunk, "legal.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -106,9 +106,6 @@ class PG(ActorCritic[PGSettings]):
             name: x for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action.", "log_prob."))
         }
         return samples, None if bool(mask.all()) else mask.nonzero().squeeze(1), metrics
-
-    def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
-        return self._summary(one_pass()) if any_samples else {}
 
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         settings, actions, legal = self.settings, under(chunk, "action."), under(chunk, "legal.")

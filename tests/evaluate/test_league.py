@@ -229,11 +229,11 @@ def test_trained_runs_are_met_too_unless_their_game_is_another(trained, tmp_path
     assert index(tmp_path / "run" / "league")[str(trained)] == 0.4
     assert str(trained) in saved(tmp_path / "run").state["league"]["payoffs"]["names"]
     with pytest.raises(
-        RecipeError, match=r"league.runs: .*small cannot be an opponent, for it plays another game: game.rounds is 2 in this"
+        RecipeError, match=r"league.runs: .*small cannot play here, for it was trained in another game: game.rounds is 2 in this"
     ):
         train_here(tmp_path / "other", runs, "game.rounds=2")
     alone = [f"roles={{left: {{agent: learner}}, right: {{agent: run, path: {trained}}}}}", "league=null", "game.rounds=2"]
-    with pytest.raises(RecipeError, match=r"roles.right.path: .*small cannot be an opponent"):
+    with pytest.raises(RecipeError, match=r"roles.right.path: .*small cannot play here"):
         plan(load("pong/league", alone))
 
 

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lamarckian.cli import app
-from lamarckian.errors import CheckpointError, MisuseError, RunFolderError
+from lamarckian.errors import CheckpointError, MisuseError, RecipeError, RunFolderError
+from lamarckian.evaluate.matches import evaluate
 from lamarckian.evaluate.recording import record
 from lamarckian.evaluate.training import train
 from lamarckian.games.pong.bots import Interceptor
@@ -64,9 +65,9 @@ def test_a_folder_gets_more_matches_and_a_seed_repeats_them(two, tmp_path):
 
 
 def test_another_game_is_not_added(two, tmp_path):
-    with pytest.raises(RunFolderError, match=r"matches of another game: rounds is 2 there, 3 now"):
+    with pytest.raises(RunFolderError, match=r"matches of another game: game.rounds is 2 there, 3 now"):
         record(rules("game.rounds=3"), BOTS, [], 1, two.folder, 0)
-    with pytest.raises(RunFolderError, match=r"zero_sum is False there, True now"):
+    with pytest.raises(RunFolderError, match=r"rewards.zero_sum is False there, True now"):
         record(rules("rewards.zero_sum=true"), BOTS, [], 1, two.folder, 0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
@@ -80,10 +81,13 @@ def test_another_game_is_not_added(two, tmp_path):
 @pytest.mark.parametrize(
     ("agents", "roles", "says"),
     [
-        ({}, [], r"--agents: nobody plays left yet; .*left=NAME"),
+        ({}, [], r"--agents: nobody plays left yet, the recipe's is 'learner'; write left=NAME, .*\(tracker, .*\), the folder of a run"),
+        ({"left": "run"}, [], r"--agents: given left=run, which says nobody; write left=NAME, .* the folder of a run, or module:Class"),
+        ({"left": "league"}, [], "--agents: given left=league, which says nobody"),
+        ({"left": "runs/nowhere"}, [], r"--agents: given 'runs/nowhere'; known bots of the game: .*the folder of a run"),
         ({"lefd": "stay"}, [], "--agents: given 'lefd'; nearest: left"),
-        ({"left": "trakcer"}, [], "nearest: tracker"),
-        ({"left": "self"}, [], "nobody plays left"),
+        ({"left": "trakcer"}, [], "--agents: given 'trakcer'; nearest: tracker"),
+        ({"left": "self"}, [], "given left=self, which says nobody"),
         (BOTS, ["up"], "--roles: given 'up'"),
     ],
 )
@@ -93,10 +97,38 @@ def test_who_cannot_play_is_refused(agents, roles, says, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_trained_agent_is_recorded(tmp_path):
+@pytest.mark.parametrize("agent", ["league", "self"])
+def test_whom_a_training_makes_has_to_be_named(agent, tmp_path):
+    resolved = rules(f"roles.right={{agent: {agent}}}")
+    with pytest.raises(MisuseError, match=f"--agents: nobody plays right yet, the recipe's is '{agent}'; write right=NAME"):
+        record(resolved, {"left": "stay"}, [], 1, tmp_path / "new", 0)
+
+
+def small_run(folder):
     small = rules("network.hidden=[8]", "actor.matches=8", "actor.fragment=16", "learner.batch=128", "mode=serial", "stop={updates: 1}")
-    with create(tmp_path / "run", small) as run:
+    with create(folder, small) as run:
         train(small, run, Progress("", small.stop, quiet=True))
+
+
+def test_a_run_of_another_game_is_not_let_in(tmp_path):
+    small_run(tmp_path / "run")
+    agents = {"left": str(tmp_path / "run"), "right": "stay"}
+    with pytest.raises(RecipeError, match=r"--agents: .*run cannot play here, .* actor.frame_skip is 4 in this recipe, 1 in .*run"):
+        record(rules("actor.frame_skip=4"), agents, [], 1, tmp_path / "new", 0)
+    seated = rules("game.rounds=3", f"roles.right={{agent: run, path: {tmp_path / 'run'}}}")
+    with pytest.raises(RecipeError, match=r"roles.right.path: .*run cannot play here, .* game.rounds is 3 in this recipe, 2 in .*run"):
+        record(seated, {"left": "stay"}, [], 1, tmp_path / "new", 0)
+    record(rules("rewards.zero_sum=true"), agents, [], 1, tmp_path / "new", 0)  # who plays does not see what is paid
+    other = rules("actor.frame_skip=2")
+    with (
+        create(tmp_path / "other", other) as run,
+        pytest.raises(RecipeError, match=r"--against: .*run cannot play here, .*frame_skip is 2"),
+    ):
+        evaluate(run, str(tmp_path / "run"), 2, "best", False, 0)
+
+
+def test_a_trained_agent_is_recorded(tmp_path):
+    small_run(tmp_path / "run")
     found = record(rules(), {"left": str(tmp_path / "run"), "right": "stay"}, ["left"], 1, tmp_path / "new", 0)
     again = record(rules(), {"left": str(tmp_path / "run"), "right": "stay"}, ["left"], 1, tmp_path / "again", 0)
     np.testing.assert_array_equal(found.read(found.recorded[0])["action.move"], again.read(again.recorded[0])["action.move"])
@@ -110,8 +142,8 @@ def test_damage_is_named(two, tmp_path):
     (tmp_path / "dataset.json").write_text("{}")
     with pytest.raises(CheckpointError, match="damaged, or not of recorded matches"):
         open_recordings(tmp_path)
-    (tmp_path / "dataset.json").write_text((two.folder / "dataset.json").read_text().replace('"number": 1', '"number": 2'))
-    with pytest.raises(CheckpointError, match="number 2; this version"):
+    (tmp_path / "dataset.json").write_text((two.folder / "dataset.json").read_text().replace('"number": 2', '"number": 3'))
+    with pytest.raises(CheckpointError, match="number 3; this version"):
         open_recordings(tmp_path)
     (tmp_path / "dataset.json").write_text((two.folder / "dataset.json").read_text())
     broken = open_recordings(tmp_path)

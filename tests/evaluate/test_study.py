@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors.numpy import save as to_safetensors
+from typer.testing import CliRunner
 
+from lamarckian.cli import app
 from lamarckian.data.episodes import discounted
-from lamarckian.errors import CheckpointError, RunFolderError
+from lamarckian.errors import CheckpointError, NumericsError, RecipeError, RunFolderError
+from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import load_policy, plan
 from lamarckian.evaluate.recording import record
-from lamarckian.evaluate.study import Study, split
+from lamarckian.evaluate.study import Study, _check_actions, split
 from lamarckian.evaluate.training import train
-from lamarckian.recipe import load
+from lamarckian.mdp import Continuous, Discrete, Role, Vector
+from lamarckian.recipe import load, resolve
 from lamarckian.record import checkpoint
 from lamarckian.record.progress import Progress
 from lamarckian.record.run import create, open_run
@@ -47,13 +54,29 @@ def learn(folder, resolved):
         return train(resolved, run, Progress("", resolved.stop, quiet=True))
 
 
+def resume(folder, *overrides):
+    run, resumed = reopen(folder, list(overrides))
+    with run:
+        return train(resumed, run, Progress("", resumed.stop, quiet=True), resume=True)
+
+
+class Restless:
+    """Acts 1 at every other decision of a match."""
+
+    def start(self, seed) -> None:
+        self._count = 0
+
+    async def act(self, observation):
+        self._count += 1
+        return {"a": self._count % 2}
+
+
 class Listener:
     """A student that only notes what it is shown."""
 
-    gamma = np.array([0.9])
-
-    def __init__(self, settings) -> None:
-        self.settings = settings
+    def __init__(self, data, share: float, rewards: int = 1) -> None:
+        self.settings = SimpleNamespace(data=data.folder, validation_share=share)
+        self.gamma = np.full(rewards, 0.9)
         self.validated: list[np.ndarray] = []
 
     def validate(self, batches):
@@ -84,7 +107,7 @@ def ordered(found) -> np.ndarray:
 def test_an_epoch_has_each_step_once_and_no_match_is_in_both_parts(data):
     resolved = recipe(data, "algorithm.validation_share=0.4")
     shape = plan(resolved)
-    listener = Listener(type("Settings", (), {"data": data.folder, "validation_share": 0.4}))
+    listener = Listener(data, 0.4)
     study = Study(shape, listener, None)
     first, judged = epoch(study)
     training, validation = split(data, 0.4, resolved.seed)
@@ -114,13 +137,111 @@ def test_runs_repeat_and_resume_bit_for_bit_in_both_modes(data, tmp_path):
     learn(tmp_path / "whole", recipe(data, "stop={updates: 9}"))
     learn(tmp_path / "parallel", recipe(data, "stop={updates: 9}", "mode=parallel"))
     learn(tmp_path / "half", recipe(data, "stop={updates: 4}"))
-    run, resumed = reopen(tmp_path / "half", ["stop.updates=9"])
-    with run:
-        train(resumed, run, Progress("", resumed.stop, quiet=True), resume=True)
+    resume(tmp_path / "half", "stop.updates=9")
     whole = saved(tmp_path / "whole")
     assert whole.version == 9 and whole.state["fleet"]
     assert_same(whole, saved(tmp_path / "half"))
     assert_same(whole, saved(tmp_path / "parallel"))
+
+
+def test_a_resumed_run_goes_on_with_the_matches_that_it_began_with(data, tmp_path):
+    shutil.copytree(data.folder, tmp_path / "data")
+    own = f"algorithm.data={tmp_path / 'data'}"
+    learn(tmp_path / "whole", recipe(data, "stop={updates: 9}", own))
+    learn(tmp_path / "half", recipe(data, "stop={updates: 4}", own))
+    record(load("pong/ppo", QUICK), {"left": "interceptor"}, [], 3, tmp_path / "data", seed=0)
+    resume(tmp_path / "half", "stop.updates=9")
+    whole, half = saved(tmp_path / "whole"), saved(tmp_path / "half")
+    assert_same(whole, half)
+    shutil.rmtree(tmp_path / "data")
+    record(load("pong/ppo", QUICK), {"left": "interceptor"}, [], 8, tmp_path / "data", seed=1)
+    with pytest.raises(RunFolderError, match=r"does not hold the 5 files that this run began with, .* begin a new run with start=RUN"):
+        resume(tmp_path / "half", "stop.updates=12")
+
+
+def test_what_is_measured_is_measured_of_recorded_steps_only(tmp_path):
+    """Matches of ten steps, cut into fragments of 4, 4 and 2: eight in the first batch of an epoch, four in the second."""
+    document = {
+        "game": {"name": "tests.evaluate.games:Chosen"},
+        "algorithm": {"name": "imitation", "data": str(tmp_path / "data"), "minibatches": 1},
+        "actor": {"fragment": 4, "matches": 8},
+        "learner": {"batch": 32, "threads": 1},
+        "stop": {"updates": 2},
+    }
+    resolved = resolve(document)
+    recorded = record(resolved, {"p0": "tests.evaluate.test_study:Restless"}, [], 5, tmp_path / "data", 0)
+    study = Study(plan(resolved), Listener(recorded, 0.1, rewards=2), None)
+    steps, sums = 0, np.zeros(2)
+    for _ in range(2):
+        batch = study.get()
+        steps, sums = steps + batch.steps, sums + batch.rewards.sum(0)
+        found = Paid(["p0"], lambda: {"brave": 1.0, "careful": 3.0})(batch)
+        assert (found["reward.brave"], found["reward.careful"]) == (0.5, 0.5)
+        assert (found["reward_share.brave"], found["reward_share.careful"]) == (0.25, 0.75)
+    assert steps == 40 and sums.tolist() == [20, 20]
+    assert learn(tmp_path / "run", resolved).steps == 40
+
+
+def test_matches_without_a_step_to_learn_from_are_refused(data, tmp_path):
+    training, validation = split(data, 0.1, 0)
+    for name, dull in (("training", training), ("validation", validation)):
+        shutil.copytree(data.folder, tmp_path / name)
+        for entry in data.recorded:
+            if entry.match in dull:
+                arrays = data.read(entry)
+                (tmp_path / name / entry.file).write_bytes(to_safetensors(arrays | {"learn": np.zeros(entry.steps, np.bool_)}))
+        with pytest.raises(RunFolderError, match=f"the matches for {name} have no step to learn from"):
+            learn(tmp_path / f"run-{name}", recipe(data, f"algorithm.data={tmp_path / name}"))
+
+
+def test_an_action_that_is_none_is_refused_where_it_is_learned(data, tmp_path):
+    shutil.copytree(data.folder, tmp_path / "data")
+    entry = data.recorded[2]
+    arrays = data.read(entry)
+    arrays["action.move"][7] = 3
+    (tmp_path / "data" / entry.file).write_bytes(to_safetensors(arrays))
+    damaged = recipe(data, f"algorithm.data={tmp_path / 'data'}", "stop={updates: 1}")
+    with pytest.raises(CheckpointError, match=rf"{entry.file}: action.move is 3 at step 7, allowed: 0 to 2"):
+        learn(tmp_path / "run", damaged)
+    arrays["learn"][7] = False
+    (tmp_path / "data" / entry.file).write_bytes(to_safetensors(arrays))
+    assert learn(tmp_path / "run", damaged).version == 1
+
+
+AIMING = Role(
+    {"x": Vector(1)},
+    {
+        "button": Discrete(2, masked=True),
+        "target": Discrete(3, masked=True, given="button", active=(False, True)),
+        "aim": Continuous(-1.0, 1.0, (2,)),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "value", "says"),
+    [
+        ("action.button", 2, 0, "action.button is 0 at step 2, which legal.button forbids there"),
+        ("action.target", 1, 2, "action.target is 2 at step 1, which legal.target forbids there"),
+        ("action.target", 0, 2, None),  # without the button it does not matter
+        ("action.target", 0, -1, "action.target is -1 at step 0, allowed: 0 to 2"),
+        ("action.aim", 3, [0.5, np.nan], r"action.aim is \[0.5 nan\] at step 3, allowed: \[-1. -1.\] to \[1. 1.\]"),
+        ("action.aim", 4, [9, 9], None),  # not learned
+    ],
+)
+def test_actions_are_held_to_ranges_and_to_the_masks_that_matter(name, step, value, says):
+    arrays = {
+        "action.button": np.array([0, 1, 1, 1, 7], np.int32),
+        "action.target": np.array([0, 1, 1, 0, 7], np.int32),
+        "action.aim": np.zeros((5, 2), np.float32),
+        "legal.button": np.array([[1, 1], [0, 1], [0, 1], [1, 1], [0, 0]], np.bool_),
+        "legal.target": np.tile(np.array([[1, 0, 0], [1, 1, 0]], np.bool_), (5, 1, 1)),
+        "learn": np.array([1, 1, 1, 1, 0], np.bool_),
+    }
+    _check_actions(AIMING, arrays, "file")
+    arrays[name][step] = value
+    with contextlib.nullcontext() if says is None else pytest.raises(CheckpointError, match=f"file: {says}"):
+        _check_actions(AIMING, arrays, "file")
 
 
 def test_the_best_is_that_of_the_lowest_validation_loss(data, tmp_path):
@@ -157,6 +278,36 @@ def load_role():
     return Pong().roles["left"]
 
 
+def test_a_run_that_goes_on_cannot_begin_from_another(data, tmp_path):
+    for name in ("first", "other"):
+        learn(tmp_path / name, recipe(data, "stop={updates: 1}"))
+    first, other = (f"start={tmp_path / name}" for name in ("first", "other"))
+    learn(tmp_path / "second", recipe(data, "stop={updates: 1}", first))
+    before = [(path, path.read_text()) for path in sorted((tmp_path / "second").glob("*.[yj]*"))]
+    for folder, start in (("second", other), ("second", "start=null"), ("first", other)):
+        with pytest.raises(RecipeError, match=r"start: given .*; a run that goes on has parameters already.* `lamarckian train`"):
+            reopen(tmp_path / folder, [start])
+    assert [(path, path.read_text()) for path, _ in before] == before
+    assert resume(tmp_path / "second", first, "stop.updates=2").version == 2
+    assert resume(tmp_path / "second", "stop.updates=3").version == 3
+
+
+def test_a_validation_that_is_not_finite_says_which_update_and_what_is_saved(data, tmp_path):
+    whole = ["learner.batch=1024", "algorithm.minibatches=1"]  # an epoch in one update
+    good = learn(tmp_path / "run", recipe(data, *whole, "stop={updates: 1}"))
+    with pytest.raises(NumericsError, match=rf"update 2: the validation loss is .*; the last good checkpoint is {good.checkpoint}"):
+        resume(tmp_path / "run", "stop.updates=2", "algorithm.learning_rate=1e38", "algorithm.max_gradient_norm=null")
+
+
+def test_before_the_first_epoch_is_over_there_is_no_score(data, tmp_path, monkeypatch):
+    summary = learn(tmp_path / "run", recipe(data, "stop={updates: 1}"))
+    assert (summary.score, summary.scored) == (None, "epoch")
+    monkeypatch.setattr("lamarckian.cli._pictures", lambda run, video: {})
+    overrides = [*STUDY, f"algorithm.data={data.folder}", "stop={updates: 1}"]
+    done = CliRunner().invoke(app, ["train", "pong/imitation", *overrides, "--run", str(tmp_path / "again"), "--quiet"])
+    assert "score       no epoch has finished\n" in done.stdout
+
+
 def test_another_network_or_game_is_no_start(data, tmp_path):
     learn(tmp_path / "first", recipe(data, "stop={updates: 1}"))
     start = f"start={tmp_path / 'first'}"
@@ -183,6 +334,13 @@ def test_data_that_does_not_fit_is_refused(data, tmp_path):
             (tmp_path / name / entry.file).write_bytes(to_safetensors(arrays))
         with pytest.raises(CheckpointError, match=says):
             learn(tmp_path / f"run-{name}", recipe(data, f"algorithm.data={tmp_path / name}"))
+    for change, says in (
+        ("game.rounds=3", "game.rounds is 3 in this recipe, 2 there"),
+        ("actor.frame_skip=2", "actor.frame_skip is 2 in this recipe, 1 there"),
+        ("rewards.zero_sum=true", "rewards.zero_sum is True in this recipe, False there"),
+    ):
+        with pytest.raises(RecipeError, match=f"algorithm.data: .* cannot be learned from, for it holds matches of another game: {says}"):
+            learn(tmp_path / "game", recipe(data, change))
     one = record(load("pong/ppo", QUICK), {"left": "stay"}, [], 1, tmp_path / "one", 0)
     with pytest.raises(RunFolderError, match="has 1 matches"):
         learn(tmp_path / "single", recipe(one))
@@ -192,9 +350,7 @@ def test_policy_gradient_resumes_bit_for_bit(tmp_path):
     small = [*QUICK, "actor.matches=8", "actor.fragment=16", "learner.batch=256", "mode=serial", "algorithm={name: pg, replay: 1.5}"]
     learn(tmp_path / "whole", load("pong/ppo", [*small, "stop={updates: 12}"]))
     learn(tmp_path / "half", load("pong/ppo", [*small, "stop={updates: 7}"]))
-    run, resumed = reopen(tmp_path / "half", ["stop.updates=12"])
-    with run:
-        train(resumed, run, Progress("", resumed.stop, quiet=True), resume=True)
+    resume(tmp_path / "half", "stop.updates=12")
     whole = saved(tmp_path / "whole")
     assert whole.optimizer["buffer.uses"].any() and whole.optimizer["buffer.open.length"].any()
     assert_same(whole, saved(tmp_path / "half"))

@@ -11,13 +11,16 @@ from examples.duel import AIM, FIRE, Duel, DuelRules
 from lamarckian import plugins
 from lamarckian.cli import app
 from lamarckian.errors import CheckpointError, GameError, MisuseError, RunFolderError
+from lamarckian.evaluate.matches import film
 from lamarckian.evaluate.plan import export, load_policy
+from lamarckian.evaluate.recording import record
 from lamarckian.evaluate.tournament import Contestant, hold, tournament
 from lamarckian.evaluate.training import train
-from lamarckian.mdp import AsynchronousMatch, Result
+from lamarckian.mdp import AsynchronousMatch, Result, wrappers
+from lamarckian.mdp.wrappers import Repeated
 from lamarckian.recipe import load, resolve
 from lamarckian.record.progress import Progress
-from lamarckian.record.run import create
+from lamarckian.record.run import create, open_run
 
 PONG = {"name": "pong", "rounds": 3, "rally_ticks": 200}
 SMALL = [
@@ -179,7 +182,7 @@ def test_runs_of_different_games_do_not_meet(trained, tmp_path):
     create(tmp_path / "skips", rules(PONG, actor={"frame_skip": 4})).close()
     for name, says in {
         "long": "game.rounds is 3 in .*, 9 in",
-        "image": "game.observation is 'vector'",
+        "image": "game.observation is vector",
         "skips": "actor.frame_skip is 1 in .*, 4 in",
     }.items():
         with pytest.raises(MisuseError, match=says):
@@ -231,3 +234,33 @@ def test_bots_of_any_game_meet(frame_skip):
 def test_a_game_that_does_not_say_who_won_is_refused():
     with pytest.raises(GameError, match="no outcome"):
         hold(rules({"name": "tests.evaluate.test_tournament:Untold"}), bots("idler", "shooter"), matches=2)
+
+
+def test_bots_films_and_recordings_play_the_game_that_trainings_play(tmp_path, monkeypatch):
+    """Frames skipped around zero-sum rewards, wherever matches are played without actors."""
+    resolved = load("pong/ppo", [*SMALL, "rewards.zero_sum=true", "actor.frame_skip=3", "stop={updates: 1}"])
+    with create(tmp_path / "run", resolved) as run:
+        train(resolved, run, Progress("", resolved.stop, quiet=True))
+    around = []
+
+    class Watched(Repeated):
+        def __init__(self, name, controller, n):
+            super().__init__(name, controller, n)
+            around.append(n)
+
+    def watched(match):
+        around.append("zero sum")
+        return settle(match)
+
+    settle = wrappers._settle
+    monkeypatch.setattr(wrappers, "Repeated", Watched)
+    monkeypatch.setattr(wrappers, "_settle", watched)
+    ways = {
+        "bots": lambda: hold(resolved, bots("stay", "random"), matches=2),
+        "film": lambda: next(film(open_run(tmp_path / "run"), "stay", "last", 0)),
+        "record": lambda: record(resolved, {"left": "stay", "right": "random"}, [], 1, tmp_path / "recorded", 0),
+    }
+    for way, play in ways.items():
+        around.clear()
+        play()
+        assert around[:3] == ["zero sum", 3, 3], way
