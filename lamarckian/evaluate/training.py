@@ -31,7 +31,7 @@ from lamarckian.record.metrics import Metrics
 from lamarckian.record.progress import Progress, fraction
 from lamarckian.record.run import Run, write, writing
 from lamarckian.record.signature import check_signature, signature
-from lamarckian.rl.algorithm import publication
+from lamarckian.rl.algorithm import opponent, publication
 
 KEPT_OUTCOMES = 10_000
 
@@ -151,7 +151,7 @@ class Training:
             totals.add(learner.version, *learned)
             judged = self._judge(fleet, learner.meter)
             if self._league is not None:
-                self._league.update(totals.steps, totals.version, self._algorithm.parameters.array(), learned[1])
+                self._league.update(totals.steps, totals.version, learned[1])
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
                 line = self._line(learner.meter)
@@ -299,11 +299,10 @@ class Training:
                 self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for it")
 
     def _open_league(self) -> League | None:
-        if self._recipe.league is None:
+        if self._recipe.league is None or self._studies:
             return None
         totals, state = self._totals, None if self._saved is None else self._saved.state.get("league")
-        parameters = self._algorithm.parameters.array()
-        return League(self._recipe.league, self._run.league_path, totals.steps, totals.version, parameters, state)
+        return League(self._recipe.league, self._run.league_path, totals.steps, totals.version, lambda: opponent(self._algorithm), state)
 
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""
