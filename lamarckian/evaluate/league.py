@@ -92,6 +92,11 @@ class League:
         """Of the present version; the first one's is 1500."""
         return self._payoffs.present()[0]
 
+    @property
+    def measure(self) -> str:
+        """What a rating is: only those that are measured from the same version can be compared."""
+        return f"rating from {self._names()[0]}"
+
     def standings(self) -> dict[str, Any]:
         """The league for people, as JSON has it: `league.json`."""
         shares, table = self.shares(), self._payoffs.table()

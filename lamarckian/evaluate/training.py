@@ -236,10 +236,7 @@ class Training:
         totals = self._totals
         arrays, state = checkpoint.pack(fleet.save())
         league = self._league
-        if league is not None:
-            score: float | None = league.rating()
-        else:
-            score = fleet.score if isinstance(fleet, Study) else totals.mean(self._window, whole=True)[0]
+        score, measure = self._score(fleet)
         folder = checkpoint.save(
             self._run,
             checkpoint.Checkpoint(
@@ -261,12 +258,21 @@ class Training:
                 replay=self._algorithm.save_replay() if hasattr(self._algorithm, "save_replay") else {},
             ),
             self._recipe.checkpoint.keep,
+            measure,
         )
         if league is not None:
             league.tidy(checkpoint.saved(self._run))
             with writing(self._run.standings_path):
                 write(self._run.standings_path, json.dumps(league.standings(), indent=1))
         return folder
+
+    def _score(self, fleet: AnyFleet) -> tuple[float | None, str]:
+        """By which the best checkpoint is chosen, and what it is: a run that goes on may have a league, or none, that it had not before."""
+        if self._league is not None:
+            return self._league.rating(), self._league.measure
+        if isinstance(fleet, Study):
+            return fleet.score, "-validation/loss/policy"
+        return self._totals.mean(self._window, whole=True)[0], "score"
 
     def _restore(self, saved: checkpoint.Checkpoint) -> None:
         where = f"checkpoint {saved.steps} of {self._run.folder}"

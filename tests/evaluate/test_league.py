@@ -284,6 +284,10 @@ def test_trained_runs_are_met_too_unless_their_game_is_another(trained, tmp_path
         plan(load("pong/league", alone))
 
 
+def best(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "checkpoints" / "best.json").read_text())
+
+
 def test_a_run_without_a_league_may_get_one(tmp_path):
     recipe = load("pong/ppo", [*SERIAL, *SHORT[:2], "stop={updates: 2}", "mode=parallel", "actor.count=1"])
     with create(tmp_path / "run", recipe) as run:
@@ -292,6 +296,13 @@ def test_a_run_without_a_league_may_get_one(tmp_path):
     with run:
         train(recipe, run, Progress("", recipe.stop, quiet=True), resume=True)
     assert [version for version, _ in saved(tmp_path / "run").state["league"]["versions"]] == [2, 5]
+    rated = best(tmp_path / "run")
+    assert rated["measure"] == "rating from v2" and rated["score"] > 100
+    run, recipe = reopen(tmp_path / "run", ["roles.right={agent: tracker}", "league=null", "stop.updates=8", "record.score_window=1"])
+    with run:
+        train(recipe, run, Progress("", recipe.stop, quiet=True), resume=True)
+    played = best(tmp_path / "run")
+    assert played["measure"] == "score" and played["score"] <= 1 and played["steps"] > rated["steps"]
 
 
 def test_opponents_explore_as_little_as_dqn_will_in_the_end(tmp_path):
