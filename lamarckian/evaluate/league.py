@@ -12,7 +12,7 @@ from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import GameError, MisuseError
 from lamarckian.evaluate.additions import Since
-from lamarckian.evaluate.payoffs import POINTS, Payoffs
+from lamarckian.evaluate.payoffs import Payoffs
 from lamarckian.evaluate.samplers import Pool
 from lamarckian.recipe.league import League as Settings
 from lamarckian.record.league import SELF, LeagueFolder, Opponent
@@ -152,9 +152,9 @@ class League:
             return
         if result.outcome is None:
             raise GameError("a league takes a game that says who won: the results of this one have no outcome (win, draw or loss)")
-        points = POINTS[result.outcome]
-        if not self._payoffs.count(result.opponent, points):
-            return  # it has left since it sat down
+        points = result.points
+        if points is None or not self._payoffs.count(result.opponent, points):
+            return  # the match goes on for another learning role, or the opponent has left since it sat down
         versions = {f"v{version}": version for version in self._versions}
         if result.opponent in versions:
             self._sampler.count(versions[result.opponent], points, self._pool())

@@ -9,8 +9,6 @@ import numpy as np
 
 from lamarckian.evaluate.rating import Payoff, elo, log_odds, nash, tally
 
-POINTS = {"win": 1.0, "draw": 0.5, "loss": 0.0}
-
 
 class Payoffs:
     """Results of N members and of the present version, which is on its way to become one.

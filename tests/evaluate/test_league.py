@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from lamarckian.actor.inference import Inference
-from lamarckian.data.pool import MatchResult
+from lamarckian.data.ledger import POINTS, MatchResult
 from lamarckian.errors import CheckpointError, GameError, MisuseError, RecipeError
 from lamarckian.evaluate.league import League
 from lamarckian.evaluate.matches import evaluate, film
@@ -45,7 +46,7 @@ def settings(**changes) -> Settings:  # type: ignore[no-untyped-def]
 
 
 def result(opponent: str, outcome: str | None = "win") -> MatchResult:
-    return MatchResult("left", 1.0, outcome, 10, [1.0], {}, opponent)  # type: ignore[arg-type]
+    return MatchResult("left", 1.0, outcome, 10, [1.0], {}, opponent, POINTS.get(outcome))  # type: ignore[arg-type]
 
 
 def flat(value: float) -> np.ndarray:
@@ -188,6 +189,15 @@ def test_a_game_that_does_not_say_who_won_is_refused(tmp_path):
     league.update(100, 1, [result(SELF, None)])
     with pytest.raises(GameError, match="no outcome"):
         league.update(200, 2, [result("v0", None)])
+
+
+def test_a_match_counts_once_however_many_roles_learn(tmp_path):
+    league = opened(settings(opponents={"name": "quality"}, add={"name": "steps", "every": 10**6}), tmp_path)
+    first, last = result("v0"), MatchResult("up", 0.0, "loss", 10, [1.0], {}, "v0", 0.5)
+    league.update(100, 1, [structs.replace(first, points=None), last] * 3)
+    assert league.standings()["members"][0]["matches"] == 3
+    assert league.metrics()["league/score/first"] == 0.5
+    assert league.save()["sampler"]["qualities"] == [0.0]  # nobody was beaten
 
 
 def test_samplers_and_rules_of_ones_own(tmp_path):
@@ -353,6 +363,41 @@ def _steps(folder: Path) -> list[str]:
 
 
 ROLES = {"left": {"agent": "learner"}, "right": {"agent": "league"}}
+
+
+@pytest.mark.parametrize("swap_sides", [True, False])
+def test_sides_of_more_than_two_roles_are_not_swapped(swap_sides):
+    roles = {"up": {"agent": "learner"}, "down": {"agent": "learner"}, "other": {"agent": "league"}}
+    document = {"game": {"name": "tests.evaluate.games:Three"}, "roles": roles, "actor": {"matches": 8, "fragment": 16}}
+    document |= {"learner": {"batch": 256}, "league": {"swap_sides": swap_sides}}
+    if swap_sides:
+        with pytest.raises(RecipeError, match=r"given true; .* this one has 3: up, down, other; write league.swap_sides=false"):
+            resolve(document)
+    else:
+        assert resolve(document).league is not None
+
+
+def test_matches_of_three_roles_are_counted_once(tmp_path):
+    roles = {"up": {"agent": "learner"}, "down": {"agent": "learner"}, "other": {"agent": "league"}}
+    recipe = resolve(
+        {
+            "game": {"name": "tests.evaluate.games:Three"},
+            "roles": roles,
+            "network": {"hidden": [8]},
+            "actor": {"matches": 8, "fragment": 16},
+            "learner": {"batch": 256, "threads": 1},
+            "league": {"swap_sides": False, "opponents": {"name": "uniform", "delta": 0}, "decay": 1.0},
+            "mode": "serial",
+            "stop": {"updates": 6},
+        }
+    )
+    with create(tmp_path / "run", recipe) as run:
+        train(recipe, run, Progress("", recipe.stop, quiet=True))
+    state = saved(tmp_path / "run").state
+    [points], [matches] = state["league"]["payoffs"]["row"]
+    # Half of the matches are against v0, and each has a result for either learner; "up" wins and "down" loses all of theirs.
+    assert 0.1 * state["matches"] < matches < 0.4 * state["matches"]
+    assert points == matches / 2
 
 
 @pytest.mark.parametrize(
