@@ -100,6 +100,21 @@ def test_of_more_than_size_the_oldest_goes_but_never_the_first(tmp_path):
     assert {line["name"] for line in league.standings()["members"]} == {"v0", "v10", "v12"}
 
 
+def test_ratings_do_not_jump_when_a_version_is_dropped(tmp_path):
+    league = opened(settings(size=3), tmp_path)
+    for version in range(1, 40, 2):
+        names = [member["name"] for member in league.standings()["members"]]
+        results = [result(name) for name in names[-2:] for _ in range(9)] + [result(name, "loss") for name in names[-2:] for _ in range(4)]
+        league.update(100 * version, version, results)
+        before = {member["name"]: member["elo"] for member in league.standings()["members"]}
+        rating = league.rating()
+        grow(league, range(version + 1, version + 2))  # is taken in, and the oldest goes
+        after = {member["name"]: member["elo"] for member in league.standings()["members"]}
+        assert after == pytest.approx({name: before.get(name, rating) for name in after}, abs=1e-4)
+        assert len(after) <= 3 and league.rating() == pytest.approx(rating, abs=1e-4)
+    assert rating > 1500 + 20 * 60
+
+
 def test_a_league_made_smaller_lets_the_oldest_go_when_it_goes_on(tmp_path):
     league = opened(settings(size=6), tmp_path)
     grow(league, range(1, 11))
