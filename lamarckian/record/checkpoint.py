@@ -86,8 +86,8 @@ def save(run: Run, checkpoint: Checkpoint, keep: int, measure: str = "score") ->
             if steps != checkpoint.steps:
                 (run.checkpoints_path / str(steps) / REPLAY).unlink(missing_ok=True)
         best = _best(run)
-        comparable = best is not None and best.get("measure") == measure
-        if checkpoint.score is not None and (not comparable or checkpoint.score >= best["score"]):
+        rival = best if best is not None and best.get("measure") == measure else None
+        if checkpoint.score is not None and (rival is None or checkpoint.score >= rival["score"]):
             best = {"steps": checkpoint.steps, "score": checkpoint.score, "measure": measure}
             write(run.checkpoints_path / BEST, json.dumps(best))
         for steps in saved(run)[:-keep]:
