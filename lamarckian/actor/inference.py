@@ -30,7 +30,7 @@ class Model(msgspec.Struct):
 class Inference:
     """A policy in an ONNX Runtime session: `[B, …]` arrays by input name in, by output name out.
 
-    squashed: the names of the heads that the graph says are squashed.
+    squashed: the names of the heads that the graph says are squashed. outputs: the names of the outputs.
     """
 
     def __init__(self, model: Model) -> None:
@@ -65,9 +65,9 @@ class Inference:
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = self._session.run(None, {name: arrays[name] for name in self._inputs})
-        return dict(zip(self._outputs, outputs, strict=True))
+        return dict(zip(self.outputs, outputs, strict=True))
 
     def _build(self, graph: bytes) -> None:
         self._session = onnxruntime.InferenceSession(graph, self._options, providers=["CPUExecutionProvider"])
         self._inputs = [entry.name for entry in self._session.get_inputs()]
-        self._outputs = [entry.name for entry in self._session.get_outputs()]
+        self.outputs = [entry.name for entry in self._session.get_outputs()]

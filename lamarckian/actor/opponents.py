@@ -165,8 +165,8 @@ class Seating:
 class Crowd:
     """All guests of a seating as one policy, which answers a batch of observations whoever of them made which.
 
-    Each guest's network gets its own rows; all else, such as drawing actions, is done for all at once, since it costs as much for few rows
-    as for many. So four guests take little more time than one.
+    Each guest's network gets its own rows; all else, such as drawing actions, is done at once for all whose networks say alike what to do,
+    since it costs as much for few rows as for many. So four guests take little more time than one.
     """
 
     version = -1
@@ -193,7 +193,7 @@ class Crowd:
         sorted_legal = {name: mask[order] for name, mask in legal.items()}
         played: dict[str, np.ndarray] = {}
         end = 0
-        for _, group in groupby(parts, lambda part: part[0].squashed):
+        for _, group in groupby(parts, lambda part: part[0].outputs):
             first, outputs = end, []
             for policy, rows in group:
                 start, end = end, end + len(rows)
@@ -213,7 +213,7 @@ class Crowd:
         if self._sorted is not None and self._sorted[0] == self._seating.changes and np.array_equal(self._sorted[1], seats):
             return self._sorted[2]
         guests, names = self._seating.guests, np.array(self._seating.names)[seats % len(self._seating.names)]
-        present = sorted(set(names.tolist()), key=lambda name: (guests[name].squashed, name))
+        present = sorted(set(names.tolist()), key=lambda name: (guests[name].outputs, name))
         parts = [(guests[name], np.nonzero(names == name)[0]) for name in present]
         self._sorted = self._seating.changes, seats, parts
         return parts

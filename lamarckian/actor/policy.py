@@ -40,7 +40,9 @@ class Decision(NamedTuple):
 class ActingPolicy:
     """Answers batches of observations; `adopt` takes the newest version where there is a source of versions.
 
-    states: what it remembers of each seat. parameters: flat, of the version it holds. squashed: its heads that are squashed.
+    states: what it remembers of each seat. parameters: flat, of the version it holds.
+    outputs: of which kind they are: what its network gives for the heads, and which of these are squashed. Where they are the same for two
+        policies of a role, each can sample from what the other's network gave.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class ActingPolicy:
         self.states = States(model.state)
         self.recurrent = bool(model.state)
         self._infer = Inference(model)
-        self.squashed = tuple(self._infer.squashed)
-        self._sample = Sampler(role, self.squashed, greedy)
+        squashed = self._infer.squashed
+        self.outputs = tuple(sorted(name for name in self._infer.outputs if name.startswith("head."))), tuple(sorted(squashed))
+        self._sample = Sampler(role, squashed, greedy)
         self._bounds = {name: head.bounds() for name, head in role.heads.items() if isinstance(head, Continuous)}
         self._versions = versions
         self.parameters = np.empty(model.size, np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lamarckian.data.pool import MatchResult
+from lamarckian.data.ledger import POINTS, MatchResult
 from lamarckian.errors import ContractError
 from lamarckian.mdp import Result
 
@@ -26,6 +26,8 @@ class Tally:
         self._matches = matches
         self._length = np.zeros(len(learners) * matches, np.int64)
         self._returns = np.zeros((len(learners) * matches, rewards), np.float64)
+        self._ended = np.zeros(matches, np.int64)  # learning roles that have ended the running match, and their points
+        self._points = np.zeros(matches, np.float64)
         self._results: list[MatchResult] = []
         self._taken = (0.0, 0.0, 0.0, 0.0)
 
@@ -55,10 +57,21 @@ class Tally:
                 self._returns[lane].tolist(),
                 {name: float(value) for name, value in result.objectives.items()},
                 opponent,
+                self._count(lane % self._matches, result.outcome),
             )
         )
         self._length[lane] = 0
         self._returns[lane] = 0.0
+
+    def _count(self, match: int, outcome: str | None) -> float | None:
+        """A learning role has ended this match; what the match counts, if it was the last to do so."""
+        self._ended[match] += 1
+        self._points[match] += np.nan if outcome is None else POINTS[outcome]
+        if self._ended[match] < len(self._learners):
+            return None
+        points = float(self._points[match]) / len(self._learners)
+        self._ended[match] = self._points[match] = 0
+        return None if np.isnan(points) else points
 
     def take(self) -> tuple[list[MatchResult], dict[str, float]]:
         """Results and seconds since the last call."""
@@ -69,9 +82,16 @@ class Tally:
         return results, spent
 
     def save(self) -> dict[str, Any]:
-        return {"length": self._length.copy(), "returns": self._returns.copy(), "results": msgspec.to_builtins(self._results)}
+        return {
+            "length": self._length.copy(),
+            "returns": self._returns.copy(),
+            "ended": self._ended.copy(),
+            "points": self._points.copy(),
+            "results": msgspec.to_builtins(self._results),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._length[:] = state["length"]
         self._returns[:] = state["returns"]
+        self._ended[:], self._points[:] = state["ended"], state["points"]
         self._results = msgspec.convert(state["results"], list[MatchResult])

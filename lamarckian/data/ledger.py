@@ -8,11 +8,15 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+POINTS = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+
 
 class MatchResult(msgspec.Struct, frozen=True):
     """How a match that ended in a fragment went for one role.
 
     length: steps of the role. returns: summed rewards, one per reward name. opponent: who came from a league, by name; empty without one.
+    points: what the match counts, once, in the result of the last of its learning roles: the mean of their `POINTS`. None in those of the
+        others, and where the game does not say who won.
     The rest as `lamarckian.mdp.interface.Result`.
     """
 
@@ -23,6 +27,7 @@ class MatchResult(msgspec.Struct, frozen=True):
     returns: list[float]
     objectives: dict[str, float] = {}
     opponent: str = ""
+    points: float | None = None
 
 
 class Meta(msgspec.Struct, frozen=True):

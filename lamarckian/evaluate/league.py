@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import GameError, MisuseError
 from lamarckian.evaluate.additions import Since
-from lamarckian.evaluate.payoffs import POINTS, Payoffs
+from lamarckian.evaluate.payoffs import Payoffs
 from lamarckian.evaluate.samplers import Pool
 from lamarckian.recipe.league import League as Settings
 from lamarckian.record.league import SELF, LeagueFolder, Opponent
@@ -24,14 +24,22 @@ class League:
     Members are, in this order, the recipe's bots and runs, and past versions, oldest first. The version that begins is the first of them
     and stays for good; of the others the oldest goes when there are more than `size`.
 
-    folder: of the run's league. steps, version, parameters: of the learner, now. state: what `save` gave, to go on from there.
+    folder: of the run's league. steps, version: of the learner, now. parameters: gives those of the present version, as opponents are to
+    have them; asked when one is taken in. state: what `save` gave, to go on from there.
     """
 
     def __init__(
-        self, settings: Settings, folder: Path, steps: int, version: int, parameters: np.ndarray, state: Mapping[str, Any] | None = None
+        self,
+        settings: Settings,
+        folder: Path,
+        steps: int,
+        version: int,
+        parameters: Callable[[], np.ndarray],
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         self.version = version
         self._settings = settings
+        self._parameters = parameters
         self._folder = LeagueFolder(folder)
         self._sampler = plugins.build("opponents", settings.opponents)
         self._rule = plugins.build("addition", settings.add)
@@ -41,37 +49,28 @@ class League:
         self._versions: dict[int, int] = {}  # version → the steps when it was taken in
         self._dropped: dict[int, tuple[int, int]] = {}  # version → the steps when it was taken in, and when it was let go
         self._payoffs = Payoffs(self._fixed, settings.decay)
+        self._shares: dict[str, float] = {}
         self._published: list[Opponent] = []
         if state is None:
             self._folder.keep(())
-            self._add(parameters)
+            self._add()
         else:
             self._load(state)
         self._publish()
 
-    def update(self, steps: int, version: int, parameters: np.ndarray, results: Sequence[MatchResult]) -> None:
+    def update(self, steps: int, version: int, results: Sequence[MatchResult]) -> None:
         """Takes in what an update brought: matches that have ended, and a new version."""
         for result in results:
             self._count(result)
         self.version, self._steps = version, steps
         points, matches = self._payoffs.row.sum(axis=1).tolist()
         if self._rule.due(Since(steps - self._added_steps, version - self._added_version, points, int(matches))):
-            self._add(parameters)
+            self._add()
         self._publish()
 
     def shares(self) -> dict[str, float]:
         """How often each opponent is met from now on, those with 0 too; they add up to 1."""
-        given = {**self._settings.bots, **self._settings.runs}
-        rest = max(0.0, 1 - sum(given.values()))
-        newest, past = self._sampler.shares(self._pool())
-        every = np.array([newest, *past], float)
-        if len(past) != len(self._versions) or not (every >= 0).all() or not np.isclose(every.sum(), 1):
-            raise MisuseError(
-                f"league.opponents: {self._settings.opponents.name} must give a share of the newest version and one of each of the "
-                f"{len(self._versions)} past ones, not negative, 1 in all; it gave {every.tolist()}"
-            )
-        versions = dict(zip(self._names(), (rest * past).tolist(), strict=True))
-        return {SELF: rest * newest, **versions, **given}
+        return self._shares
 
     def metrics(self) -> dict[str, float]:
         """Figures for a line of the run's metrics."""
@@ -92,6 +91,11 @@ class League:
     def rating(self) -> float:
         """Of the present version; the first one's is 1500."""
         return self._payoffs.present()[0]
+
+    @property
+    def measure(self) -> str:
+        """What a rating is: only those that are measured from the same version can be compared."""
+        return f"rating from {self._names()[0]}"
 
     def standings(self) -> dict[str, Any]:
         """The league for people, as JSON has it: `league.json`."""
@@ -132,25 +136,25 @@ class League:
         if sampler.pop("name") == self._settings.opponents.name:
             self._sampler.load(sampler)
 
-    def _add(self, parameters: np.ndarray) -> None:
+    def _add(self) -> None:
         """Takes the present version in; its results so far are its row of the payoff matrix."""
-        self._folder.store(self.version, parameters)
+        self._folder.store(self.version, self._parameters())
         self._versions[self.version] = self._steps
         self._added_steps, self._added_version = self._steps, self.version
         self._payoffs.settle(f"v{self.version}")
-        if len(self._versions) > self._settings.size:
+        while len(self._versions) > self._settings.size:
             oldest = list(self._versions)[1]
             self._dropped[oldest] = (self._versions.pop(oldest), self._steps)
-            self._payoffs.seat([*self._fixed, *self._names()])
+        self._payoffs.seat([*self._fixed, *self._names()])
 
     def _count(self, result: MatchResult) -> None:
         if not result.opponent or result.opponent == SELF:
             return
         if result.outcome is None:
             raise GameError("a league takes a game that says who won: the results of this one have no outcome (win, draw or loss)")
-        points = POINTS[result.outcome]
-        if not self._payoffs.count(result.opponent, points):
-            return  # it has left since it sat down
+        points = result.points
+        if points is None or not self._payoffs.count(result.opponent, points):
+            return  # the match goes on for another learning role, or the opponent has left since it sat down
         versions = {f"v{version}": version for version in self._versions}
         if result.opponent in versions:
             self._sampler.count(versions[result.opponent], points, self._pool())
@@ -161,9 +165,24 @@ class League:
     def _pool(self) -> Pool:
         return Pool(np.array(list(self._versions)), self._payoffs.recent[0][len(self._fixed) :], self.version)
 
+    def _ask_sampler(self) -> dict[str, float]:
+        """The shares from now on; once an update, for a sampler may count how often it is asked."""
+        given = {**self._settings.bots, **self._settings.runs}
+        rest = max(0.0, 1 - sum(given.values()))
+        newest, past = self._sampler.shares(self._pool())
+        every = np.array([newest, *past], float)
+        if len(past) != len(self._versions) or not (every >= 0).all() or not np.isclose(every.sum(), 1):
+            raise MisuseError(
+                f"league.opponents: {self._settings.opponents.name} must give a share of the newest version and one of each of the "
+                f"{len(self._versions)} past ones, not negative, 1 in all; it gave {every.tolist()}"
+            )
+        versions = dict(zip(self._names(), (rest * past).tolist(), strict=True))
+        return {SELF: rest * newest, **versions, **given}
+
     def _publish(self) -> None:
+        self._shares = self._ask_sampler()
         numbers = {f"v{version}": version for version in self._versions}
-        opponents = [Opponent(name, share, numbers.get(name)) for name, share in self.shares().items() if share > 0]
+        opponents = [Opponent(name, share, numbers.get(name)) for name, share in self._shares.items() if share > 0]
         if opponents != self._published:
             self._folder.publish(opponents)
             self._published = opponents

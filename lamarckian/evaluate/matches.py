@@ -18,7 +18,7 @@ from lamarckian.actor.process import Description, as_played, build_mdp, build_ro
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.tally import Tally
 from lamarckian.data.pool import MatchResult
-from lamarckian.errors import GameError, RecipeError
+from lamarckian.errors import GameError, MisuseError, RecipeError
 from lamarckian.evaluate.plan import check_player, describe, export, load_member, load_policy, members
 from lamarckian.mdp import Result
 from lamarckian.recipe import Recipe, resolve
@@ -187,7 +187,10 @@ def _seat(run: Run, against: str | None) -> tuple[Recipe, dict[str, int]]:
         is_run = (Path(against) / "recipe.yaml").is_file()
         players |= {role: {"agent": "run", "path": against} if is_run else {"agent": against} for role in others}
         leagues = []
-    newest = dict.fromkeys(leagues, members(str(run.folder))[-1]) if leagues else {}
+    try:
+        newest = dict.fromkeys(leagues, members(str(run.folder))[-1]) if leagues else {}
+    except MisuseError as error:
+        raise MisuseError(f"{error}; or name whom it is to meet: --against") from None
     recipe = resolve({**document, "league": None})
     if against is not None and is_run:
         check_player(recipe, against, "--against")

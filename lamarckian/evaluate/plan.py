@@ -25,7 +25,7 @@ from lamarckian.record import checkpoint
 from lamarckian.record.league import LeagueFolder
 from lamarckian.record.run import Run, open_training
 from lamarckian.record.signature import check_signature, differences
-from lamarckian.rl.algorithm import from_gradients
+from lamarckian.rl.algorithm import from_gradients, opponent_values
 
 
 @dataclass
@@ -177,7 +177,7 @@ def members(folder: str) -> list[int]:
     """The past versions in a run's league as of its newest checkpoint, oldest first. Raises MisuseError where it has no league."""
     league = checkpoint.load(open_training(folder)).state.get("league")
     if league is None:
-        raise MisuseError(f"run {folder} has no league; a recipe gives a role the agent 'league' to have one")
+        raise MisuseError(f"run {folder} has no league; a recipe with an algorithm that plays gives a role the agent 'league' to have one")
     return [version for version, _ in league["versions"]]
 
 
@@ -198,7 +198,14 @@ def restore(policy: Any, arrays: Any, where: str) -> None:
 
 def trained(folder: str, role: Role) -> Model:
     """The best policy of a run, for actors to play against."""
-    return export(load_policy(folder, role)[0])
+    policy, _ = load_policy(folder, role)
+    section = open_training(folder).recipe().algorithm
+    given = opponent_values(plugins.plugin("algorithm", section.name), section.settings)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if name in given:
+                parameter.fill_(given[name])
+    return export(policy)
 
 
 def _batched(recipe: Recipe, mdp: Any) -> bool:

@@ -29,12 +29,24 @@ class Payoff(NamedTuple):
     counts: np.ndarray
 
 
+class Legacy(NamedTuple):
+    """What is known of N players by matches of those who have left, as a log-likelihood slope · x − ½ xᵀ · curvature · x.
+
+    slope `[N]`, curvature `[N, N]`; x is strength in natural log-odds, and a constant added to all of it changes nothing.
+    """
+
+    slope: np.ndarray
+    curvature: np.ndarray
+
+
 def tally(points: np.ndarray, counts: np.ndarray) -> Payoff:
     """The payoff of summed points `[N, N]` in so many matches `[N, N]`. A pair that has not met, as on the diagonal, is at 0.5."""
     return Payoff(np.where(counts > 0, points / np.maximum(counts, 1), 0.5), counts)
 
 
-def elo(payoff: Payoff, prior: np.ndarray | None = None, anchor: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def elo(
+    payoff: Payoff, prior: np.ndarray | None = None, anchor: int | None = None, legacy: Legacy | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Elo ratings `[N]`, with mean 1500, and the half-widths `[N]` of their 95% intervals.
 
     The most likely ratings of the Bradley-Terry model (Bradley and Terry 1952, https://doi.org/10.2307/2334029), in which i beats j with
@@ -44,17 +56,19 @@ def elo(payoff: Payoff, prior: np.ndarray | None = None, anchor: int | None = No
 
     prior: `[N, N]`, symmetric, how many drawn matches each pair is taken to have played more; with it not every pair needs to have met, so
     long as matches and prior together link all players. anchor: the player whose rating is 1500 instead of the mean; the intervals are of
-    the distance from it. Raises MisuseError where the payoff is not one, or a pair has not met, or players are not linked.
+    the distance from it. legacy: what is known besides; it links players, too.
+    Raises MisuseError where the payoff is not one, or a pair has not met, or players are not linked.
     """
-    scores, counts = _with_prior(payoff, prior)
+    scores, counts = _with_prior(payoff, prior, legacy)
     size = len(scores)
+    slope, curvature = legacy or (0.0, np.zeros((size, size)))
     centre = np.full((size, size), 1 / size)
     strength = np.zeros(size)
     for _ in range(MOST_STEPS):
         expected = 1 / (1 + np.exp(strength - strength[:, None]))
-        gradient = (counts * (scores - expected)).sum(axis=1)
+        gradient = (counts * (scores - expected)).sum(axis=1) + slope - curvature @ strength
         weight = counts * expected * (1 - expected)
-        information = np.diag(weight.sum(axis=1)) - weight
+        information = np.diag(weight.sum(axis=1)) - weight + curvature
         step = np.linalg.solve(information + centre, gradient)
         if np.abs(step).max() < TOLERANCE:
             break
@@ -66,6 +80,28 @@ def elo(payoff: Payoff, prior: np.ndarray | None = None, anchor: int | None = No
         strength = strength - strength[anchor]
         variance = variance + variance[anchor] - 2 * covariance[anchor]
     return MEAN + SCALE * strength, SCALE * NORMAL_95 * np.sqrt(variance.clip(0.0))
+
+
+def pass_on(payoff: Payoff, prior: np.ndarray, legacy: Legacy, ratings: np.ndarray, gone: np.ndarray) -> Legacy:
+    """The legacy of those who stay when others leave, `gone` `[N]`: ratings and intervals of those who stay remain what they are.
+
+    The likelihood of all matches in which one of the others played is taken for a normal one around the ratings (Laplace), and those others
+    are integrated out: that leaves the Schur complement of their part of the information.
+    """
+    scores, counts = _with_prior(payoff, prior, legacy)
+    theirs = np.where(gone[:, None] | gone, counts, 0.0)
+    strength = (ratings - MEAN) / SCALE
+    expected = 1 / (1 + np.exp(strength - strength[:, None]))
+    weight = theirs * expected * (1 - expected)
+    information = np.diag(weight.sum(axis=1)) - weight
+    slope = legacy.slope + (theirs * (scores - expected)).sum(axis=1) + information @ strength
+    curvature = legacy.curvature + information
+    stay = ~gone
+    moved = np.linalg.solve(
+        curvature[np.ix_(gone, gone)], curvature[np.ix_(gone, stay)]
+    )  # of those who leave, by how those who stay are moved
+    left = curvature[np.ix_(stay, stay)] - curvature[np.ix_(stay, gone)] @ moved
+    return Legacy(slope[stay] - slope[gone] @ moved, (left + left.T) / 2)
 
 
 def log_odds(payoff: Payoff, prior: np.ndarray | None = None) -> np.ndarray:
@@ -124,7 +160,7 @@ def _quantal(game: np.ndarray, logs: np.ndarray, level: float, temperature: floa
     return logs, level
 
 
-def _with_prior(payoff: Payoff, prior: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _with_prior(payoff: Payoff, prior: np.ndarray | None, legacy: Legacy | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Scores and counts with the drawn matches more; nobody has met himself."""
     scores, counts = np.asarray(payoff.scores, float), np.asarray(payoff.counts, float)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or counts.shape != scores.shape or len(scores) < 2:
@@ -136,7 +172,7 @@ def _with_prior(payoff: Payoff, prior: np.ndarray | None) -> tuple[np.ndarray, n
         raise MisuseError("scores must be within 0 and 1, and sum up to 1 from both sides")
     drawn = np.where(pairs, PRIOR_MATCHES if prior is None else prior, 0.0)
     total = np.where(pairs, counts + drawn, 0.0)
-    if not _linked(total > 0):
+    if not _linked(total > 0 if legacy is None else (total > 0) | (legacy.curvature != 0)):
         raise MisuseError("all players must be linked by matches, their own or those of others between them; some are not")
     points = scores * counts + drawn / 2
     return np.divide(points, total, where=total > 0, out=np.full_like(points, 0.5)), total

@@ -1,7 +1,7 @@
 """How often a league's past versions are met: what the literature has, each as a plug-in.
 
-A sampler is asked for shares after each update. It gives that of the newest version itself, and one for each past version in the league,
-oldest first; they are not negative and add up to 1. Plug-ins derive from `Sampler`.
+A sampler is asked for shares once after each update, and when a run begins or goes on. It gives that of the newest version itself, and one
+for each past version in the league, oldest first; they are not negative and add up to 1. Plug-ins derive from `Sampler`.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import yaml
 from lamarckian import plugins, seeding
 from lamarckian.actor.inference import Model
 from lamarckian.actor.process import as_played
+from lamarckian.data.ledger import POINTS
 from lamarckian.errors import GameError, MisuseError
 from lamarckian.evaluate.bout import bout
 from lamarckian.evaluate.matches import LANES, play, wave_seed
-from lamarckian.evaluate.payoffs import POINTS
 from lamarckian.evaluate.plan import export, game_differences, load_member, load_policy, members
 from lamarckian.evaluate.rating import elo, log_odds, nash, tally
 from lamarckian.mdp import BotAgent, Result

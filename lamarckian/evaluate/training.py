@@ -31,7 +31,7 @@ from lamarckian.record.metrics import Metrics
 from lamarckian.record.progress import Progress, fraction
 from lamarckian.record.run import Run, write, writing
 from lamarckian.record.signature import check_signature, signature
-from lamarckian.rl.algorithm import publication
+from lamarckian.rl.algorithm import opponent, publication
 
 KEPT_OUTCOMES = 10_000
 
@@ -154,7 +154,7 @@ class Training:
             with self._finite(learner.version):
                 judged = self._judge(fleet, learner.meter)
             if self._league is not None:
-                self._league.update(totals.steps, totals.version, self._algorithm.parameters.array(), learned[1])
+                self._league.update(totals.steps, totals.version, learned[1])
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
                 line = self._line(learner.meter)
@@ -245,10 +245,7 @@ class Training:
         totals = self._totals
         arrays, state = checkpoint.pack(fleet.save())
         league = self._league
-        if league is not None:
-            score: float | None = league.rating()
-        else:
-            score = fleet.score if isinstance(fleet, Study) else totals.mean(self._window, whole=True)[0]
+        score, measure = self._score(fleet)
         folder = checkpoint.save(
             self._run,
             checkpoint.Checkpoint(
@@ -270,12 +267,21 @@ class Training:
                 replay=self._algorithm.save_replay() if hasattr(self._algorithm, "save_replay") else {},
             ),
             self._recipe.checkpoint.keep,
+            measure,
         )
         if league is not None:
             league.tidy(checkpoint.saved(self._run))
             with writing(self._run.standings_path):
                 write(self._run.standings_path, json.dumps(league.standings(), indent=1))
         return folder
+
+    def _score(self, fleet: AnyFleet) -> tuple[float | None, str]:
+        """By which the best checkpoint is chosen, and what it is: a run that goes on may have a league, or none, that it had not before."""
+        if self._league is not None:
+            return self._league.rating(), self._league.measure
+        if isinstance(fleet, Study):
+            return fleet.score, "-validation/loss/policy"
+        return self._totals.mean(self._window, whole=True)[0], "score"
 
     def _restore(self, saved: checkpoint.Checkpoint) -> None:
         where = f"checkpoint {saved.steps} of {self._run.folder}"
@@ -308,11 +314,10 @@ class Training:
                 self._progress.note(f"{where} has lost its replay, which the newest alone keeps: it fills anew, and learning waits for it")
 
     def _open_league(self) -> League | None:
-        if self._recipe.league is None:
+        if self._recipe.league is None or self._studies:
             return None
         totals, state = self._totals, None if self._saved is None else self._saved.state.get("league")
-        parameters = self._algorithm.parameters.array()
-        return League(self._recipe.league, self._run.league_path, totals.steps, totals.version, parameters, state)
+        return League(self._recipe.league, self._run.league_path, totals.steps, totals.version, lambda: opponent(self._algorithm), state)
 
     def _acting(self) -> dict[str, Any]:
         """What the saved matches of serial mode depend on."""

@@ -30,7 +30,7 @@ class League(Keys):
     runs: dict[str, Share] = {}
     """Folders of trained runs, whose best checkpoints are met, and the share of each."""
     swap_sides: bool = True
-    """Deals the roles' seats anew in each match."""
+    """Deals the seats of both roles anew in each match; for games of two roles."""
     distinct: Annotated[int, Field(ge=2)] = 4
     """Most opponents that sit in one actor's matches at a time."""
     decay: Annotated[float, Field(gt=0, le=1)] = 0.99
@@ -66,6 +66,11 @@ def complete_league(league: League | None, agents: Mapping[str, str], game: Any)
     if shares > 1 + 1e-9:
         raise RecipeError(
             f"league.bots, league.runs: given shares that add up to {shares:g}; allowed: 1 in all, the rest is past versions'"
+        )
+    if league.swap_sides and len(game.roles) != 2:
+        raise RecipeError(
+            f"league.swap_sides: given true; it is for games of two roles, this one has {len(game.roles)}: {', '.join(game.roles)}; "
+            "write league.swap_sides=false"
         )
     if league.swap_sides and any(role != next(iter(game.roles.values())) for role in game.roles.values()):
         raise RecipeError("league.swap_sides: given true; the roles of the game see or do different things; allowed here: false")

@@ -1,7 +1,7 @@
 """Checkpoints: what a run needs to go on exactly where it stood, written whole or not at all.
 
 `checkpoints/<steps>/` holds `policy.safetensors`, `optimizer.safetensors`, `arrays.safetensors` and `state.json`, which
-also has size and checksum of the others; `checkpoints/best.json` says which one has the best score. Nothing is pickled.
+also has size and checksum of the others; `checkpoints/best.json` says which one has the best score, and of what. Nothing is pickled.
 What may be too large to be kept more than once, `replay.safetensors`, is in the newest only.
 """
 
@@ -57,10 +57,11 @@ class Checkpoint:
     replay: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def save(run: Run, checkpoint: Checkpoint, keep: int) -> Path:
+def save(run: Run, checkpoint: Checkpoint, keep: int, measure: str = "score") -> Path:
     """Writes a checkpoint, keeps the `keep` newest and the best, and deletes the rest; gives its folder.
 
     One that is there already, whole, with the same steps and version, stays as it is.
+    measure: what the score is; scores of another are not compared with it, and the best by that stays until there is one by this.
     Raises RunFolderError where the disk is full or the folder cannot be written to; earlier checkpoints stay intact.
     """
     folder = run.checkpoints_path / str(checkpoint.steps)
@@ -85,8 +86,9 @@ def save(run: Run, checkpoint: Checkpoint, keep: int) -> Path:
             if steps != checkpoint.steps:
                 (run.checkpoints_path / str(steps) / REPLAY).unlink(missing_ok=True)
         best = _best(run)
-        if checkpoint.score is not None and (best is None or checkpoint.score >= best["score"]):
-            best = {"steps": checkpoint.steps, "score": checkpoint.score}
+        rival = best if best is not None and best.get("measure") == measure else None
+        if checkpoint.score is not None and (rival is None or checkpoint.score >= rival["score"]):
+            best = {"steps": checkpoint.steps, "score": checkpoint.score, "measure": measure}
             write(run.checkpoints_path / BEST, json.dumps(best))
         for steps in saved(run)[:-keep]:
             if best is None or steps != best["steps"]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from pydantic import BaseModel
@@ -18,6 +19,9 @@ class Algorithm(Protocol):
     A class of this kind has its settings' model at `Settings`, and is made by
     `Class(policy, role, settings, device=…, dtype=…, seed=…)`. Where it learns another kind of network than `policy`, it says which in its
     attribute `network`: the `kind` of that class, and what a recipe gets that names none.
+
+    Where versions that go on learning play otherwise than they shall as opponents, such as with more exploration, its attribute `opponents`
+    says how: by the name of a parameter the setting whose value all of it has in an opponent.
 
     One with a replay has besides `save_replay()`, which gives it as arrays by name (views, good until the next update), and
     `load_replay(arrays)`, called after `load_state_dict`; the newest checkpoint alone holds it, so it must do without, too.
@@ -83,6 +87,22 @@ def from_gradients(algorithm: object) -> bool:
 def publication(algorithm: Algorithm | GradientAlgorithm) -> np.ndarray:
     """A version as actors get it, flat, float32; it may be a view, which changes with the parameters."""
     return algorithm.publication() if from_gradients(algorithm) else algorithm.parameters.array()  # type: ignore[union-attr]
+
+
+def opponent_values(algorithm: object, settings: Mapping[str, Any]) -> dict[str, float]:
+    """By the name of a parameter, what all of it is in an opponent by an algorithm, or its class, with these settings."""
+    return {name: settings[setting] for name, setting in getattr(algorithm, "opponents", {}).items()}
+
+
+def opponent(algorithm: Algorithm) -> np.ndarray:
+    """The version now as others meet it in a league, flat, float32; it may be a view, which changes with the parameters."""
+    flat, given = algorithm.parameters.array(), opponent_values(algorithm, algorithm.settings.model_dump())
+    if given:
+        flat = flat.copy()
+    for entry in algorithm.parameters.manifest:
+        if entry.name in given:
+            flat[entry.offset : entry.offset + math.prod(entry.shape)] = given[entry.name]
+    return flat
 
 
 class Student(Algorithm, Protocol):

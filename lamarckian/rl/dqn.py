@@ -104,6 +104,7 @@ class DQN:
 
     Settings = DQNSettings
     network: ClassVar[str] = "q"
+    opponents: ClassVar[Mapping[str, str]] = {"epsilon": "final_epsilon"}
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from lamarckian.errors import NumericsError, RecipeError
 from lamarckian.mdp import Role
 from lamarckian.nets import Policy, evaluate
 from lamarckian.nets.heads import ranks
-from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Decay, Loss, Step, means, take, under
+from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Decay, Loss, Step, means, require_state, take, under
 
 PLATEAU = "plateau"
 
@@ -107,6 +107,7 @@ class Imitation(ActorCritic[ImitationSettings]):
         return super().state_dict() | {PLATEAU: plateau}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        require_state(self, self.state_dict(), state)
         super().load_state_dict({name: x for name, x in state.items() if name != PLATEAU})
         self._cut, self._best, since_best = state[PLATEAU].tolist()
         self._since_best = int(since_best)

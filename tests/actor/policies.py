@@ -10,8 +10,11 @@ from lamarckian.actor.inference import Model
 from lamarckian.mdp import Discrete, Role
 
 
-def linear(role: Role, seed: int = 0, recurrent: bool = False) -> tuple[Model, np.ndarray]:
-    """The model, and its flat parameters. recurrent: of the sum of what it saw in the match, older things at half the weight each step."""
+def linear(role: Role, seed: int = 0, recurrent: bool = False, quality: bool = False) -> tuple[Model, np.ndarray]:
+    """The model, and its flat parameters. recurrent: of the sum of what it saw in the match, older things at half the weight each step.
+
+    quality: its discrete heads say how good each action is, and that one in five is to be any.
+    """
     [(name, space)] = role.inputs.items()
     generator = np.random.default_rng(seed)
     nodes, initializers, outputs, offsets, flat = [], [], [], {}, []
@@ -34,7 +37,15 @@ def linear(role: Role, seed: int = 0, recurrent: bool = False) -> tuple[Model, n
         outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, ["b", width]))
 
     for head_name, head in role.heads.items():
-        if isinstance(head, Discrete):
+        if isinstance(head, Discrete) and quality:
+            layer(f"head.{head_name}.q", head.n)
+            layer(f"{head_name}.none", 1)
+            initializers.append(numpy_helper.from_array(np.float32([0.0]), f"{head_name}.zero"))
+            initializers.append(numpy_helper.from_array(np.float32([0.2]), f"{head_name}.fifth"))
+            nodes.append(helper.make_node("Mul", [f"{head_name}.none", f"{head_name}.zero"], [f"{head_name}.nothing"]))
+            nodes.append(helper.make_node("Add", [f"{head_name}.nothing", f"{head_name}.fifth"], [f"head.{head_name}.epsilon"]))
+            outputs[-1] = helper.make_tensor_value_info(f"head.{head_name}.epsilon", TensorProto.FLOAT, ["b", 1])
+        elif isinstance(head, Discrete):
             layer(f"head.{head_name}.logits", head.n)
         else:
             layer(f"head.{head_name}.mean", head.shape[0])

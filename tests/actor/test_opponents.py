@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from lamarckian.actor.opponents import Seating
+from lamarckian.actor.opponents import Crowd, Seating
+from lamarckian.actor.policy import ActingPolicy
 from lamarckian.actor.process import Description, LeagueDescription, build_actor, build_mdp, fragment_layout
 from lamarckian.data.pool import LocalPool
 from lamarckian.errors import CheckpointError
+from lamarckian.mdp import Discrete, Role, Vector
 from lamarckian.record.checkpoint import pack, unpack
 from lamarckian.record.league import SELF, LeagueFolder, Opponent
 from lamarckian.transport.versions import VersionBoard
@@ -148,11 +151,11 @@ ONE_SIDE = {"left": LEARNER, "right": LEAGUE}
 OTHER_SIDE = {"left": LEAGUE, "right": LEARNER}
 
 
-def league_actor(folder, batched, roles=ONE_SIDE, recurrent=False, swap_sides=True, model_seed=0):  # type: ignore[no-untyped-def]
+def league_actor(folder, batched, roles=ONE_SIDE, recurrent=False, swap_sides=True, model_seed=0, other_kind=False):  # type: ignore[no-untyped-def]
     description = Description(dict(PONG), roles, None, {}, matches=7, steps=16, frame_skip=1, batched=batched, seed=3)  # type: ignore[arg-type]
     role = next(iter(build_mdp(description).roles.values()))
     description.model, parameters = linear(role, model_seed, recurrent)
-    other, _ = linear(role, 9)
+    other, _ = linear(role, 9, quality=other_kind)
     description.league = LeagueDescription(str(folder), ["tracker", "random"], {"a run": other}, distinct=4, swap_sides=swap_sides)
     mdp = build_mdp(description)
     pool = LocalPool(fragment_layout(description, mdp), 2)
@@ -191,6 +194,35 @@ def test_same_fragments_by_both_ways(folder, recurrent, roles, swap_sides):
     assert_same(fragments, others)
     assert results == other_results
     assert {result.opponent for result in results} >= {SELF, "v0", "v4", "tracker", "random", "a run"}
+
+
+def test_policies_and_q_networks_sit_at_once(folder, recurrent):
+    found = []
+    for batched in (True, False):
+        player, pool = league_actor(folder, batched, ONE_SIDE, recurrent, other_kind=True)
+        player.start()
+        found.append(collect(player, pool, 60))
+        player.close()
+    assert_same(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+    assert {result.opponent for result in found[0][1]} >= {"v0", "v4", "a run"}
+
+
+def test_each_of_a_crowd_plays_as_it_does_alone():
+    """The likeliest action of each guest is its own network's, whichever kind it is of, and whoever sits beside it."""
+    role = Role({"x": Vector(4)}, {"move": Discrete(3)})
+    guests, random = {}, np.random.default_rng(0)
+    for number, name in enumerate(("v1", "q1", "v2", "q2")):
+        model, parameters = linear(role, number, quality=name.startswith("q"))
+        guests[name] = ActingPolicy(model, role, random, greedy=True)
+        guests[name].hold(number, parameters)
+    names = ["q2", "v1", "q1", "v2", "v1", "q2", "v2", "q1"]
+    crowd = Crowd(SimpleNamespace(changes=1, names=names, guests=guests), random)  # type: ignore[arg-type]
+    seen, legal, seats = random.normal(size=(8, 4)).astype(np.float32), {"move": np.ones((8, 3), np.bool_)}, np.arange(8)
+    played = crowd.decide({"x": seen}, legal, seats, 8).played["move"]
+    alone = [guests[name].decide({"x": seen[m : m + 1]}, {}, np.array([m]), 1).played["move"][0] for m, name in enumerate(names)]
+    assert played.tolist() == alone
+    assert len(set(alone)) > 1
 
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from lamarckian.mdp import Action, AsynchronousMatch, Discrete, Observation, Result, Role, Vector
+from lamarckian.mdp import Action, AsynchronousMatch, Discrete, Observation, Result, Role, SynchronousMatch, Vector
 
 
 class Rules:
@@ -85,3 +85,35 @@ class Chosen:
 
     def start(self, seed: int) -> AsynchronousMatch:
         return AsynchronousMatch(Choices(list(self.roles)), self.roles)
+
+
+class Rounds:
+    """The rules of one match: `up` is over after three rounds and has won, the others after five and have lost."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def to_act(self) -> list[str]:
+        return [role for role in Three.roles if not self.ended(role)[0]]
+
+    def observe(self, role: str) -> Observation:
+        return Observation({"x": np.array([self._rounds / 5], np.float32)})
+
+    def advance(self, actions: Mapping[str, Action]) -> Mapping[str, Sequence[float]]:
+        self._rounds += 1
+        return {role: [0.0] for role in Three.roles}
+
+    def ended(self, role: str) -> tuple[bool, bool]:
+        return self._rounds >= (3 if role == "up" else 5), False
+
+    def result(self, role: str) -> Result:
+        return Result(1.0, "win") if role == "up" else Result(0.0, "loss")
+
+
+class Three:
+    """A game of three roles, which end at different times."""
+
+    roles = dict.fromkeys(("up", "down", "other"), Role({"x": Vector(1)}, {"a": Discrete(2)}))
+
+    def start(self, seed: int) -> SynchronousMatch:
+        return SynchronousMatch(Rounds(), self.roles)

@@ -9,7 +9,7 @@ import pytest
 
 from lamarckian.errors import MisuseError
 from lamarckian.evaluate.payoffs import Payoffs
-from lamarckian.evaluate.rating import elo, log_odds, tally
+from lamarckian.evaluate.rating import Legacy, elo, log_odds, pass_on, tally
 
 
 def play(payoffs: Payoffs, **results: tuple[int, int]) -> None:
@@ -59,7 +59,7 @@ def test_scores_of_late_forget():
     assert payoffs.recent[:, 0] == pytest.approx([2 / 2.75, 1.75])
 
 
-def test_members_that_go_take_their_results_along_and_the_rest_stays():
+def test_matches_of_members_that_go_are_shown_no_more():
     payoffs = Payoffs(["bot"], decay=1.0)
     for name in ("v0", "v1", "v2"):
         payoffs.settle(name)
@@ -69,7 +69,65 @@ def test_members_that_go_take_their_results_along_and_the_rest_stays():
     saved = payoffs.save()
     assert saved["row"] == [[0, 2, 3], [0, 2, 4]]
     assert np.array(saved["counts"]).sum() == 0  # v1 met v0 and v2 met v1
-    assert payoffs.table()["members"][0]["name"] == "v0"  # the bot has met nobody, so it has no rating
+    assert [member["name"] for member in payoffs.table()["members"]] == ["v0", "v2"]  # the bot has met nobody, so it has no rating
+
+
+def ratings(payoffs: Payoffs) -> dict[str, tuple[float, float]]:
+    """Rating and interval of each, by name."""
+    table = payoffs.table()
+    return {line["name"]: (line["elo"], line["elo_interval"]) for line in [*table["members"], {"name": "present", **table["present"]}]}
+
+
+def grown(versions: int, kept: int | None = None, seed: int = 0) -> Payoffs:
+    """Each version is 60 Elo better than the one before, and meets the four before it and a bot; v0 is met by the first only."""
+    payoffs, random = Payoffs(["bot"], decay=1.0), np.random.default_rng(seed)
+    strength = {"bot": 300.0}
+    for version in range(versions):
+        payoffs.settle(f"v{version}")
+        strength[f"v{version}"] = 60.0 * version
+        if kept is not None and version >= kept:
+            before = ratings(payoffs)
+            payoffs.seat(["bot", "v0", *(f"v{later}" for later in range(version - kept + 2, version + 1))])
+            after = ratings(payoffs)
+            assert len(after) == kept + 2 and after.keys() < before.keys()
+            for name, rating in after.items():
+                assert rating == pytest.approx(before[name], abs=1e-4), name
+        for opponent in ["bot", *(f"v{earlier}" for earlier in range(max(version - 3, 0), version + 1))]:
+            wins = random.binomial(40, 1 / (1 + 10 ** ((strength[opponent] - 60.0 * (version + 1)) / 400)))
+            play(payoffs, **{opponent: (int(wins), 40 - int(wins))})
+    return payoffs
+
+
+def test_ratings_do_not_jump_when_versions_leave_and_the_scale_lasts():
+    """Neither at once nor in the long run: who has long lost everybody that met v0 is still measured from it."""
+    all_of_them, few = ratings(grown(40)), ratings(grown(40, kept=5))
+    assert all_of_them["present"][0] == pytest.approx(1500 + 60 * 40, abs=300)
+    for name, (rating, interval) in few.items():
+        assert rating == pytest.approx(all_of_them[name][0], abs=0.1 * interval + 1), name
+        assert interval == pytest.approx(all_of_them[name][1], rel=0.1), name
+
+
+def test_bots_that_leave_take_no_rating_along_either():
+    payoffs = Payoffs(["bot", "other"], decay=1.0)
+    payoffs.settle("v0")
+    play(payoffs, bot=(3, 1))
+    payoffs.settle("v1")
+    play(payoffs, bot=(9, 2), other=(2, 2))
+    before = ratings(payoffs)
+    payoffs.seat(["v0", "v1"])
+    after = Payoffs([], decay=1.0)
+    after.load(json.loads(json.dumps(payoffs.save())))
+    assert ratings(after) == {name: pytest.approx(before[name], abs=1e-4) for name in ("v0", "v1", "present")}
+    assert payoffs.table()["payoff"][1][0] is None
+
+
+def test_who_leaves_a_chain_passes_on_half_of_what_both_halves_told():
+    """Of two springs in a row remains one of their harmonic sum: exact where all are even, for the curvature is that of each."""
+    points = np.array([[0, 5, 0], [5, 0, 5], [0, 5, 0]], float)
+    payoff, none = tally(points, points + points.T), Legacy(np.zeros(3), np.zeros((3, 3)))
+    slope, curvature = pass_on(payoff, np.zeros((3, 3)), none, np.full(3, 1500.0), np.array([False, True, False]))
+    assert slope == pytest.approx([0, 0])
+    assert curvature == pytest.approx(np.array([[1.25, -1.25], [-1.25, 1.25]]))  # each 10 matches · 1/4
 
 
 def test_ratings_by_hand_and_the_first_version_is_the_measure():

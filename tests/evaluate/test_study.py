@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from lamarckian.cli import app
 from lamarckian.data.episodes import discounted
-from lamarckian.errors import CheckpointError, NumericsError, RecipeError, RunFolderError
+from lamarckian.errors import CheckpointError, MisuseError, NumericsError, RecipeError, RunFolderError
+from lamarckian.evaluate.matches import evaluate
 from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import load_policy, plan
 from lamarckian.evaluate.recording import record
@@ -253,6 +254,17 @@ def test_the_best_is_that_of_the_lowest_validation_loss(data, tmp_path):
     assert losses[best.steps] < 0.8 * next(iter(losses.values()))
     assert summary.score == pytest.approx(-list(losses.values())[-1])
     assert "matches" not in lines[-1] and lines[-1]["loss/policy"] < lines[0]["loss/policy"]
+
+
+def test_a_role_of_the_league_makes_none_where_nobody_plays(data, tmp_path):
+    learn(tmp_path / "run", recipe(data, "roles.right={agent: league}", "stop={updates: 9}", "record.every_s=0.0001"))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["validation/loss/policy"] for line in lines if "validation/loss/policy" in line]
+    assert checkpoint.load(open_run(tmp_path / "run"), "best").score == pytest.approx(-min(losses))
+    assert "league" not in saved(tmp_path / "run").state and not (tmp_path / "run" / "league").exists()
+    assert evaluate(open_run(tmp_path / "run"), "tracker", 2, "best", False, 0).matches == 2
+    with pytest.raises(MisuseError, match=r"has no league.*; or name whom it is to meet: --against"):
+        evaluate(open_run(tmp_path / "run"), None, 2, "best", False, 0)
 
 
 def test_it_stops_at_a_score(data, tmp_path):

@@ -131,6 +131,25 @@ def test_the_newest_and_the_best_stay(run):
     assert saved(run) == [50, 60]
 
 
+def test_scores_by_another_measure_are_not_compared(run):
+    save(run, make(10, 2600.0), 1, "rating from v0")
+    save(run, make(20), 1)
+    assert saved(run) == [10, 20] and load(run, "best").steps == 10  # nothing else is known yet
+    save(run, make(30, 0.4), 1)
+    assert saved(run) == [30]
+    save(run, make(40, 0.3), 1)
+    assert load(run, "best").steps == 30
+    save(run, make(50, -2.0), 1, "-validation/loss/policy")
+    assert saved(run) == [50]
+    assert json.loads((run.checkpoints_path / "best.json").read_text()) == {
+        "steps": 50, "score": -2.0, "measure": "-validation/loss/policy"
+    }  # fmt: skip
+    (run.checkpoints_path / "best.json").write_text('{"steps": 50, "score": 7.0}')  # by whatever it may have been
+    assert load(run, "best").steps == 50
+    save(run, make(60, 0.1), 1)
+    assert load(run, "best").steps == 60
+
+
 def test_without_scores_the_best_is_the_last(run):
     save(run, make(10), keep=2)
     save(run, make(20), keep=2)

@@ -164,6 +164,9 @@ def test_a_foreign_state_is_refused():
         learner(CHOOSE).load_state_dict(learner(CHOOSE, optimizer="sgd").state_dict())
     with pytest.raises(CheckpointError):
         learner(CHOOSE).load_state_dict({})
+    of_ppo = {name: x for name, x in learner(CHOOSE).state_dict().items() if name != "plateau"}
+    with pytest.raises(CheckpointError, match="not the state of a learner by Imitation"):
+        learner(CHOOSE).load_state_dict(of_ppo)
 
 
 def test_a_number_that_is_not_finite_is_named():
