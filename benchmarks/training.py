@@ -29,7 +29,7 @@ OURS = {
     "atari-pong": dict.fromkeys(ON_POLICY, (STICKY, "actor.matches=8", "actor.fragment=64"))
     | dict.fromkeys(REPLAYED, (STICKY, "actor.matches=8", "actor.fragment=16", "learner.batch=256", *BOTH)),
     "pong": dict.fromkeys(ON_POLICY, ("actor.matches=128", "actor.fragment=32"))
-    | dict.fromkeys(REPLAYED, ("actor.matches=128", "actor.fragment=16", "learner.batch=2048", *BOTH)),
+    | dict.fromkeys(REPLAYED, ("actor.matches=128", "actor.fragment=16", "learner.batch=2048")),
 }
 THEIRS = {
     "ppo": [("rllib", "ppo"), ("stable_baselines3", "ppo"), ("sample_factory", "appo")],
