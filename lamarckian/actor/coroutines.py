@@ -102,7 +102,7 @@ class CoroutineRollout:
         self._busy_s = 0.0
         self._league = league
         role = mdp.roles[learners[0]]
-        self._home = Desk(policy, role, taped)
+        self._home = Desk(policy, role, tally, taped)
         self._desks: dict[int, Desk] = {id(policy): self._home}
         self._lanes = [
             Lane(name, m, k * matches + m, policy, self._home.asked, self._told) for k, name in enumerate(learners) for m in range(matches)
@@ -110,7 +110,7 @@ class CoroutineRollout:
         seats: dict[str, Sequence[Agent | Chair]] = {name: self._lanes[k * matches : (k + 1) * matches] for k, name in enumerate(learners)}
         for name, player in others.items():
             if isinstance(player, ActingPolicy):
-                desk = self._desks.setdefault(id(player), Desk(player, mdp.roles[name], taped))
+                desk = self._desks.setdefault(id(player), Desk(player, mdp.roles[name], tally, taped))
                 first = len(learners) * matches * (len(self._desks) + list(others).index(name))
                 seats[name] = [Lane(name, m, first + m, player, desk.guests, []) for m in range(matches)]
             else:
@@ -149,7 +149,7 @@ class CoroutineRollout:
     def _chairs(self, league: League, rows: int, taped: bool) -> dict[str, list[Chair]]:
         """For each role of the league, its seats at the tables; `rows` times the tables are seats of others."""
         matches = len(self._lanes) // len(self.learners)
-        crowd = self._desks[id(league.crowd)] = Desk(league.crowd, self.mdp.roles[self.learners[0]], taped)
+        crowd = self._desks[id(league.crowd)] = Desk(league.crowd, self.mdp.roles[self.learners[0]], self.tally, taped)
         return {
             name: [
                 Chair(

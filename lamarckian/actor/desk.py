@@ -13,6 +13,7 @@ from lamarckian.actor.opponents import Crowd
 from lamarckian.actor.policy import ActingPolicy, Decision
 from lamarckian.actor.recorder import Recorder
 from lamarckian.actor.sampling import EmptyMask, empty_row
+from lamarckian.actor.tally import Tally
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import Action, Agent, Handoff, Observation, Result, Role, Step
 from lamarckian.record.league import SELF
@@ -36,7 +37,6 @@ class Lane:
         "policy",
         "result",
         "role",
-        "steps",
         "tape",
         "told",
     )
@@ -55,7 +55,6 @@ class Lane:
         self.result: Result | None = None
         self.opponent = ""
         self.tape: list[Action] = []
-        self.steps = 0
         self.over = False
 
     def start(self, seed: int) -> None:
@@ -64,12 +63,10 @@ class Lane:
 
     def clear(self) -> None:
         self.tape.clear()
-        self.steps = 0
         self.over = False
 
     def act(self, observation: Observation) -> Handoff[Action]:
         self.observation = observation
-        self.steps += 1
         self.asked.append(self)
         return self.handoff
 
@@ -94,7 +91,6 @@ class Replay:
     async def act(self, observation: Observation) -> Action:
         if self._tape:
             self._lane.tape.append(self._tape[0])
-            self._lane.steps += 1
             return self._tape.popleft()
         return await self._lane.act(observation)
 
@@ -127,8 +123,9 @@ class Chair:
 class Desk:
     """Where the lanes of one policy ask. Those that learn come first in a batch, in the order of their index."""
 
-    def __init__(self, policy: ActingPolicy | Crowd, role: Role, taped: bool) -> None:
+    def __init__(self, policy: ActingPolicy | Crowd, role: Role, tally: Tally, taped: bool) -> None:
         self.policy = policy
+        self._tally = tally
         self.asked: list[Lane] = []
         self.guests: list[Lane] = []
         self._names = list(role.arrays())
@@ -153,9 +150,9 @@ class Desk:
         try:
             decision = self.policy.decide(inputs, legal, seats, len(lanes))
         except EmptyMask as fault:
-            raise ContractError(f"{fault} ({_where(lanes, empty_row(legal))})") from None
+            raise ContractError(f"{fault} ({self._where(lanes, empty_row(legal))})") from None
         if recorder is not None:
-            self._record(recorder, decision, inputs, legal, ended)
+            self._record(recorder, decision, inputs, legal, seats, ended)
         for lane, action in zip(lanes, rows(decision.played), strict=True):
             lane.handoff.put(action)
             if self._taped:
@@ -163,7 +160,7 @@ class Desk:
         learners.clear()
         guests.clear()
 
-    def _record(self, recorder: Recorder, decision: Decision, inputs: Arrays, legal: Arrays, finals: list[int]) -> None:
+    def _record(self, recorder: Recorder, decision: Decision, inputs: Arrays, legal: Arrays, seats: np.ndarray, finals: list[int]) -> None:
         if finals:
             recorder.bootstrap(np.array(finals), decision.value[-len(finals) :])
         learners = self.asked
@@ -172,7 +169,14 @@ class Desk:
         learn: np.ndarray | bool = True
         if not all(lane.observation.learn for lane in learners):
             learn = np.array([lane.observation.learn for lane in learners])
-        recorder.decision(np.array([lane.index for lane in learners]), inputs, legal, learn, decision, self.policy.version)
+        recorder.decision(seats[: len(learners)], inputs, legal, learn, decision, self.policy.version)
+
+    def _where(self, lanes: Sequence[Lane], row: int) -> str:
+        """Which observation a row of a batch is."""
+        if row >= len(lanes):
+            return "a final observation"
+        lane = lanes[row]
+        return f"role '{lane.role}', match {lane.match}, step {self._tally.length(lane.match) + 1}"
 
     def _stack(self, observations: list[Observation], lanes: list[Lane]) -> dict[str, np.ndarray]:
         inputs = {}
@@ -182,16 +186,9 @@ class Desk:
                 raise ContractError(f"input '{name}' must be {spec.dtype}, not {array.dtype}; convert it in the game")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(np.nonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0][0])
-                raise NumericsError(f"input '{name}' is not finite: {array[row]} ({_where(lanes, row)}); check the game's observation")
+                raise NumericsError(f"input '{name}' is not finite: {array[row]} ({self._where(lanes, row)}); check the game's observation")
             inputs[name] = array
         return inputs
-
-
-def _where(lanes: Sequence[Lane], row: int) -> str:
-    """Which observation a row of a batch is."""
-    if row >= len(lanes):
-        return "a final observation"
-    return f"role '{lanes[row].role}', match {lanes[row].match}, step {lanes[row].steps}"
 
 
 def _join(arrays: list[np.ndarray], shape: tuple[int, ...], name: str) -> np.ndarray:

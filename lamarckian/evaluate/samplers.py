@@ -6,6 +6,7 @@ for each past version in the league, oldest first; they are not negative and add
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -25,21 +26,21 @@ class Pool(NamedTuple):
     now: int
 
 
-class Sampler:
+class Sampler(ABC):
     """A sampler has `shares`; one that goes by more than scores has the rest, too."""
 
+    @abstractmethod
     def shares(self, pool: Pool) -> tuple[float, np.ndarray]:
         """The share of the newest version, and `[N]` of the past ones."""
-        raise NotImplementedError
 
-    def count(self, version: int, score: float, pool: Pool) -> None:
+    def count(self, version: int, score: float, pool: Pool) -> None:  # noqa: B027 — most have nothing to count
         """The newest version has played a match against a past one: 1 it won, 0.5 a draw, 0 it lost."""
 
     def save(self) -> dict[str, Any]:
         """All that it remembers, as JSON has it."""
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027 — and nothing to remember
         """Goes on from what `save` gave."""
 
 

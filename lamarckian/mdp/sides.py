@@ -11,8 +11,7 @@ import numpy as np
 from lamarckian.errors import CheckpointError, GameError
 from lamarckian.mdp.batched import Batched, Observations, Saves, Steps
 from lamarckian.mdp.interface import Match, Result
-from lamarckian.mdp.spaces import Role
-from lamarckian.mdp.wrappers import WrappedMatch
+from lamarckian.mdp.wrappers import MatchWrapper, WrappedMatch
 from lamarckian.seeding import generator, match_seed
 
 
@@ -28,25 +27,14 @@ def swapped(mdp: Any) -> Swapped:
     return Swapped(mdp)
 
 
-class Swapped:
+class Swapped(MatchWrapper):
     """A game whose seats are dealt anew in each match; `k`-th role of the game sits in seat `deal[k]`."""
-
-    def __init__(self, mdp: Any) -> None:
-        self.roles: Mapping[str, Role] = mdp.roles
-        self.bots: Mapping[str, type] = getattr(mdp, "bots", {})
-        self.batchable: bool = hasattr(mdp, "start_many") and getattr(mdp, "batchable", True)
-        self.exact: bool = getattr(mdp, "exact", True)
-        self._mdp = mdp
-
-    def start(self, seed: int) -> Match:
-        return _seated(self._mdp.start(seed), seed)
-
-    def start_rendered(self, seed: int) -> Match:
-        """Starts a match that can be looked at, where the game has such."""
-        return _seated(getattr(self._mdp, "start_rendered", self._mdp.start)(seed), seed)
 
     def start_many(self, size: int, seed: int) -> SwappedMatches:
         return SwappedMatches(self._mdp.start_many(size, seed), list(self.roles), seed)
+
+    def _around(self, match: Match, seed: int) -> Match:
+        return _seated(match, seed)
 
 
 def deal(seed: int, roles: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -229,8 +230,8 @@ class WrappedMatch:
         return getattr(self._match, name)
 
 
-class ZeroSum:
-    """A game in which what one role gains, the others lose."""
+class MatchWrapper(ABC):
+    """A game that plays another's matches, each as `_around` makes it; the batched way is the subclass's affair."""
 
     def __init__(self, mdp: Any) -> None:
         self.roles: Mapping[str, Role] = mdp.roles
@@ -240,14 +241,25 @@ class ZeroSum:
         self._mdp = mdp
 
     def start(self, seed: int) -> Match:
-        return _settle(self._mdp.start(seed))
+        return self._around(self._mdp.start(seed), seed)
 
     def start_rendered(self, seed: int) -> Match:
         """Starts a match that can be looked at, where the game has such."""
-        return _settle(getattr(self._mdp, "start_rendered", self._mdp.start)(seed))
+        return self._around(getattr(self._mdp, "start_rendered", self._mdp.start)(seed), seed)
+
+    @abstractmethod
+    def _around(self, match: Match, seed: int) -> Match:
+        """The match of this seed as it is to be played."""
+
+
+class ZeroSum(MatchWrapper):
+    """A game in which what one role gains, the others lose."""
 
     def start_many(self, size: int, seed: int) -> ZeroSumMatches:
         return ZeroSumMatches(self._mdp.start_many(size, seed))
+
+    def _around(self, match: Match, seed: int) -> Match:
+        return _settle(match)
 
 
 def _settle(match: Match) -> Match:

@@ -23,6 +23,9 @@ class Algorithm(Protocol):
     Where versions that go on learning play otherwise than they shall as opponents, such as with more exploration, its attribute `opponents`
     says how: by the name of a parameter the setting whose value all of it has in an opponent.
 
+    One whose settings depend on the run's shape has `prepare(steps, endless)`, called before anything starts: how long fragments are, and
+    whether nothing in the recipe says when the run ends. It raises RecipeError where they do not fit.
+
     One with a replay has besides `save_replay()`, which gives it as arrays by name (views, good until the next update), and
     `load_replay(arrays)`, called after `load_state_dict`; the newest checkpoint alone holds it, so it must do without, too.
     """
