@@ -21,6 +21,15 @@ class Process(msgspec.Struct, frozen=True):
     pid: int
 
 
+class Machine(msgspec.Struct, frozen=True):
+    """A machine that processes can be started on. address: by which the others reach it. gpus: how many it has to give."""
+
+    name: str
+    address: str
+    cores: int
+    gpus: int = 0
+
+
 class Failure(msgspec.Struct, frozen=True):
     """An exception that ended a process. `kind` is a class of `lamarckian.errors`, or "" for what nobody foresaw."""
 
@@ -76,6 +85,10 @@ class Exit(msgspec.Struct, frozen=True):
 class Cluster(Protocol):
     """Starts processes and watches them. A process is known by its name, of which there is one at a time."""
 
+    def machines(self) -> list[Machine]:
+        """The machines that are there now, this process's own first."""
+        ...
+
     def start(
         self,
         name: str,
@@ -83,8 +96,11 @@ class Cluster(Protocol):
         config: Mapping[str, Any],
         fds: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        machine: str | None = None,
     ) -> Process:
         """Runs `target`, "module:function", on `config` in a process of its own.
+
+        machine: on which of the machines, by name; None for this process's own. Raises ProcessError when it is not there.
 
         config: plain data that msgpack can say; the process also finds its `attempt` in it.
         fds: descriptors that it inherits under the same numbers. They mean something on this machine only.
@@ -100,7 +116,7 @@ class Cluster(Protocol):
     def restart(self, name: str) -> Process:
         """Starts a process that `poll` told the end of anew, as it was started first, with the next `attempt`.
 
-        Raises ProcessError when it died too often in too short a time.
+        Raises ProcessError when it died too often in too short a time, or its machine is not there any more.
         """
         ...
 

@@ -18,7 +18,8 @@ from typing import IO, Any
 import msgspec
 
 from lamarckian.cluster.child import Launch
-from lamarckian.cluster.interface import Exit, Failure, Process
+from lamarckian.cluster.interface import Exit, Failure, Machine, Process
+from lamarckian.cluster.machine import cores
 from lamarckian.errors import ProcessError
 from lamarckian.transport.memory import anonymous_file
 
@@ -49,14 +50,16 @@ class LocalCluster:
     """A `Cluster` of child processes. It belongs to one thread at a time.
 
     max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
+    parts: as how many machines it passes for, all of them this one.
 
     What a child writes is logged line by line, as a warning: a child has nothing to print when all is well.
     Ctrl-C reaches this process only.
     """
 
-    def __init__(self, max_deaths: int = 3, window_s: float = 60.0) -> None:
+    def __init__(self, max_deaths: int = 3, window_s: float = 60.0, parts: int = 1) -> None:
         self._max_deaths = max_deaths
         self._window_s = window_s
+        self._machines = [Machine(f"machine-{index}", "127.0.0.1", cores()) for index in range(parts)]
         self._children: dict[str, _Child] = {}
         # Nothing is ever written to this pipe. Its writing end closes when this process is no more, and each child knows.
         self._lifeline, self._life = os.pipe()
@@ -67,6 +70,10 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def machines(self) -> list[Machine]:
+        """As `Cluster.machines`."""
+        return list(self._machines)
+
     def start(
         self,
         name: str,
@@ -74,8 +81,11 @@ class LocalCluster:
         config: Mapping[str, Any],
         fds: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        machine: str | None = None,
     ) -> Process:
         """As `Cluster.start`. The descriptors must stay open here as long as the process may be started anew."""
+        if machine is not None and machine not in (known := [there.name for there in self._machines]):
+            raise ProcessError(f"{name} is to run on {machine!r}, but the machines are {', '.join(known)}")
         if name in self._children and self._children[name].exit is None:
             raise ValueError(f"a process named {name!r} is there already")
         child = self._spawn(name, target, {**config, "attempt": 0}, fds, environment or {})

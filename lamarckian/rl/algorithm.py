@@ -13,6 +13,25 @@ from torch import Tensor
 from lamarckian.nets import FlatParameters
 
 
+class Peers(Protocol):
+    """The learners that learn together, each from a batch of its own, by one gradient. Every one of them makes the same calls in turn."""
+
+    size: int
+
+    def add(self, numbers: Tensor) -> None:
+        """Replaces `numbers`, of the same shape and dtype at all, by their sum over all learners; the same at all to the last bit."""
+        ...
+
+
+class Alone:
+    """A learner without peers."""
+
+    size = 1
+
+    def add(self, numbers: Tensor) -> None:
+        """Nothing to add."""
+
+
 class Algorithm(Protocol):
     """Turns fragments into the next version of a policy. Knows nothing of processes, files or games.
 
