@@ -1,8 +1,9 @@
 """What dispatches and memory pools say to each other. A parcel is a fragment on its way from one machine to another.
 
-A dispatch connects to the pool's address and says by `Arrive` that it is there. The pool answers with `Room`: how many bytes the dispatch
-may have sent in all since it came, and which parcels are in. A dispatch keeps every parcel until it is in, and sends those that are not
-once more to a pool that it finds to be another (`Room.pool`). So a pool that dies loses what it held, and nothing that was still on its way.
+A dispatch connects to the pool's address and says by `Arrive` that it is there. The pool answers with `Room`: how many bytes the
+dispatch may have sent in all since it came, and which parcels are in. A dispatch keeps every parcel until it is in, and sends those that
+are not once more to a pool that it finds to be another (`Room.pool`). So a pool that dies loses what it held, and nothing that was still
+on its way.
 """
 
 from __future__ import annotations
