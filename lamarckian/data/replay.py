@@ -14,11 +14,10 @@ from lamarckian.data.frames import FrameStore
 from lamarckian.data.sumtree import SumTree
 from lamarckian.errors import CheckpointError, RecipeError
 from lamarckian.mdp.spaces import ArraySpec, Image, Role
+from lamarckian.recipe.sizes import text
 
 Array = TypeVar("Array")
 Other = TypeVar("Other")
-
-UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
 class Windows(NamedTuple, Generic[Array]):
@@ -284,24 +283,6 @@ class Replay:
 
 def _by_column(x: np.ndarray, columns: int) -> np.ndarray:
     return x.reshape(columns, -1, *x.shape[1:])
-
-
-def parse_size(given: str) -> int:
-    """Bytes of a size such as `500MB` or `1.5GB`; K, M, G, T by 1024. Raises ValueError for anything else."""
-    number, unit = given.strip()[:-2], given.strip()[-2:].upper()
-    try:
-        size = float(number) * UNITS[unit]
-    except (ValueError, KeyError):
-        size = 0.0
-    if not (0 < size < math.inf):
-        raise ValueError(f"a size such as 500MB or 1.5GB ({', '.join(UNITS)})")
-    return int(size)
-
-
-def text(size_bytes: float) -> str:
-    """A size as people read it, such as 1.5 GB."""
-    unit = next((unit for unit in reversed(UNITS) if size_bytes >= UNITS[unit]), "KB")
-    return f"{size_bytes / UNITS[unit]:.3g} {unit}"
 
 
 def require_memory(size_bytes: int, setting: str) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lamarckian.errors import RecipeError
 from lamarckian.plugins import Section, build, construct, import_class, plugin, settings_model, unknown, validate
+from lamarckian.recipe.cluster import Cluster, complete_cluster, refuse_impossible
 from lamarckian.recipe.document import Auto, Count, Finite, Keys, Seconds, Window, complete
 from lamarckian.recipe.league import League, complete_league
 
@@ -50,7 +51,7 @@ class Rewards(Keys):
 
 class Actor(Keys):
     count: Count | Auto = "auto"
-    """Actor processes."""
+    """Actor processes; of each machine, in a cluster."""
     matches: Count = 64
     """Matches that one actor plays at a time."""
     fragment: Count = 64
@@ -112,6 +113,7 @@ class Recipe(Keys):
     actor: Actor = Actor()
     learner: Learner = Learner()
     mode: Literal["parallel", "serial"] = "parallel"
+    cluster: Cluster | None = None
     stop: Stop = Stop()
     checkpoint: Checkpoints = Checkpoints()
     record: Record = Record()
@@ -140,7 +142,7 @@ def resolve(document: Mapping[str, Any]) -> Recipe:
     recipe = recipe.model_copy(update={"network": _network(recipe, document)})
     sections = {kind: complete(kind, getattr(recipe, kind)) for kind in KINDS}
     start = None if recipe.start is None else str(Path(recipe.start).resolve())
-    recipe = recipe.model_copy(update={**sections, "start": start})
+    recipe = recipe.model_copy(update={**sections, "start": start, "cluster": complete_cluster(recipe.cluster)})
     game = build("game", recipe.game)
     recipe = recipe.model_copy(update={"roles": _complete_roles(recipe, game)})
     agents = {role: player.agent for role, player in recipe.roles.items()}
@@ -252,6 +254,8 @@ def _refuse_impossible(recipe: Recipe, game: Any) -> None:
     obstacles = batched_obstacles(recipe, game)
     if recipe.actor.way == "batched" and obstacles:
         raise RecipeError(f"actor.way: 'batched' cannot be used: {'; '.join(obstacles)}; allowed here: auto, coroutines")
+    if recipe.cluster is not None:
+        refuse_impossible(recipe.cluster, recipe, plugin("algorithm", recipe.algorithm.name))
     samples, batch = recipe.fragment_samples, recipe.learner.batch
     if batch % samples:
         below = batch // samples * samples

@@ -7,26 +7,22 @@ import math
 from collections.abc import Mapping
 from operator import itemgetter
 from time import perf_counter
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from lamarckian import ops
-from lamarckian.data.replay import Replay, Sequences, Windows, parse_size, require_memory
+from lamarckian.data.replay import Replay, Sequences, Windows, require_memory
 from lamarckian.errors import NumericsError, RecipeError
 from lamarckian.mdp import Role
 from lamarckian.nets import FlatParameters, QNetwork, activity, choose, mode
 from lamarckian.nets.heads import Parameters
 from lamarckian.nets.precision import Dtype, MemoryFormat
+from lamarckian.recipe.sizes import Size, parse_size
 from lamarckian.rl.actor_critic import Decay, Discount, Step, adam, factor, per_reward, require_state, rows_of, split, suspects
-
-
-def _size(given: str) -> str:
-    parse_size(given)
-    return given
 
 
 class DQNSettings(BaseModel):
@@ -55,7 +51,7 @@ class DQNSettings(BaseModel):
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
     minibatch: int = Field(default=256, ge=1)
     replay_ratio: float = Field(default=8.0, gt=0)
-    replay_size: Annotated[str, AfterValidator(_size)] = "1GB"
+    replay_size: Size = "1GB"
     replay_samples: int | None = Field(default=None, ge=1)
     learning_starts: int = Field(default=10_000, ge=1)
     gamma: Discount = 0.99

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamarckian.data.fragment import layout
-from lamarckian.data.replay import Replay, parse_size, require_memory, text
+from lamarckian.data.replay import Replay, require_memory
 from lamarckian.errors import CheckpointError, RecipeError
 from lamarckian.mdp import Continuous, Discrete, Image, Role, Vector
+from lamarckian.recipe.sizes import parse_size, text
 
 PLAIN = Role({"x": Vector(2)}, {"move": Discrete(3, masked=True)}, ("score", "style"))
 SCREEN = Role({"screen": Image(4, 3, 5), "x": Vector(1)}, {"move": Discrete(2)})
