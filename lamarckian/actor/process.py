@@ -188,7 +188,7 @@ def main(config: dict[str, Any]) -> None:
     shape = fragment_layout(description, mdp)
     board = VersionBoard.attach(wiring.board_fd, description.model.size)
     client = PoolClient(wiring.pool_fd, shape, wiring.address, wiring.name)
-    actor = build_actor(description, mdp, client, board, config["index"], (config["version"], config["attempt"]))
+    actor = build_actor(description, mdp, client, board, config["index"], (*config["life"], config["attempt"]))
     actor.filler.reserve()
     actor.start()
     while True:

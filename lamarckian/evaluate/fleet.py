@@ -8,19 +8,19 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from lamarckian.actor.actor import Actor
-from lamarckian.actor.process import Wiring, build_actor, build_mdp
+from lamarckian.actor.crew import Crew
+from lamarckian.actor.process import build_actor, build_mdp
+from lamarckian.cluster.interface import Process
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.pool import LocalPool, MemoryPool, PoolStatistics
 from lamarckian.evaluate.gradients import GradientActor, build_algorithm, build_gradient_actor
-from lamarckian.evaluate.plan import Plan
+from lamarckian.evaluate.plan import Plan, acting
 from lamarckian.learner.batches import Arrivals, Assembler, Batch, Prefetcher
 from lamarckian.transport.versions import VersionBoard
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 WATCH_S = 0.2
 
 
@@ -94,7 +94,7 @@ class ParallelFleet:
 
     @property
     def actors(self) -> int:
-        return self._watch.alive
+        return len(self._watch.processes)
 
     def get(self) -> Batch | None:
         self._watch.check()
@@ -120,23 +120,26 @@ class ParallelFleet:
 class Watch:
     """Starts the actors, and replaces those that die, in a thread of its own: an update may take longer than they may be gone.
 
-    alive: how many actors are there now. forget: told whose slots to take back.
+    forget: told whose slots to take back.
     """
 
     def __init__(
         self, plan: Plan, pool: MemoryPool, board: VersionBoard, version: int, forget: Callable[[str], None], note: Callable[[str], None]
     ) -> None:
-        self.alive = 0
         self._forget = forget
         self._note = note
         self._faults: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._config = {"description": plan.description, **({"learning": plan.learning} if plan.learning else {})}
-        self._target = "lamarckian.evaluate.gradients:main" if plan.learning else "lamarckian.actor.process:main"
-        self._wirings = [Wiring(f"actor-{index}", pool.address, pool.fd, board.fd) for index in range(plan.actors)]
+        self._cluster = LocalCluster()
+        self._crew = Crew(self._cluster, *acting(plan), (pool.address, pool.fd), board.fd, plan.actors)
         self._version = version
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        """The actors that are there now, by name."""
+        return dict(self._crew.processes)
 
     def check(self) -> None:
         """Raises what the run cannot go on after."""
@@ -150,27 +153,15 @@ class Watch:
 
     def _run(self) -> None:
         try:
-            with LocalCluster() as cluster:
-                for index, wiring in enumerate(self._wirings):
-                    self._start(cluster, index, wiring)
+            with self._cluster:
+                self._crew.start([self._version])
                 while not self._stop.wait(WATCH_S):
-                    for end in cluster.poll():
-                        self.alive -= 1
-                        if end.failure is not None and end.failure.kind:
-                            raise end.error()
+                    for end in self._cluster.poll():
+                        self._crew.replace(end)
                         self._forget(end.name)
                         self._note(f"{end.describe()}; starting it anew")
-                        cluster.restart(end.name)
-                        self.alive += 1
         except BaseException as error:
             self._faults.put(error)
-
-    def _start(self, cluster: LocalCluster, index: int, wiring: Wiring) -> None:
-        config = {**self._config, "wiring": wiring, "index": index, "version": self._version}
-        plain = msgspec.to_builtins(config, builtin_types=(bytes,))
-        fds = (wiring.pool_fd, wiring.board_fd)
-        cluster.start(wiring.name, self._target, plain, fds=fds, environment=ONE_THREAD)
-        self.alive += 1
 
 
 def _max_staleness(plan: Plan) -> int | None:

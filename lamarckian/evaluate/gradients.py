@@ -147,7 +147,7 @@ def main(config: dict[str, Any]) -> None:
     board = VersionBoard.attach(wiring.board_fd, len(algorithm.publication()))
     shape = gradient_layout(fragment_layout(description, mdp), description.model.size)
     client = PoolClient(wiring.pool_fd, shape, wiring.address, wiring.name)
-    actor = build_gradient_actor(description, mdp, algorithm, client, board, config["index"], (config["version"], config["attempt"]))
+    actor = build_gradient_actor(description, mdp, algorithm, client, board, config["index"], (*config["life"], config["attempt"]))
     actor.start()
     while True:
         actor.turn()

@@ -107,6 +107,13 @@ def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) ->
     )
 
 
+def acting(plan: Plan) -> tuple[str, dict[str, Any]]:
+    """What each actor runs, and what all of them are told."""
+    if plan.learning:
+        return "lamarckian.evaluate.gradients:main", {"description": plan.description, "learning": plan.learning}
+    return "lamarckian.actor.process:main", {"description": plan.description}
+
+
 def _learning(recipe: Recipe) -> Learning:
     network, algorithm = (section.model_dump(mode="json") for section in (recipe.network, recipe.algorithm))
     return Learning(network, algorithm, recipe.learner.dtype)

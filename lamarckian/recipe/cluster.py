@@ -37,7 +37,7 @@ class Pool(Keys):
 
 class Cluster(Keys):
     address: Annotated[str, AfterValidator(_address)] = "auto"
-    """auto: the Ray cluster that this machine belongs to, or a new one on it; HOST:PORT: that Ray cluster; local: this machine only, no Ray."""
+    """auto: the Ray cluster that this machine belongs to, or a new one on it; HOST:PORT: that Ray cluster; local: no Ray, one machine."""
     machines: Count = 1
     """With `local`: as how many machines this one passes."""
     host: str | None = None
@@ -92,6 +92,6 @@ def refuse_impossible(cluster: Cluster, recipe: Any, algorithm: Any) -> None:
     samples, batch = recipe.fragment_samples, recipe.learner.batch
     if batch % (samples * cluster.learners):
         raise RecipeError(
-            f"learner.batch: given {batch}; it is shared by {cluster.learners} learners, and each has whole fragments of {samples} samples: "
+            f"learner.batch: given {batch}; it is shared by {cluster.learners} learners, each with whole fragments of {samples} samples: "
             f"allowed: multiples of {samples * cluster.learners}"
         )

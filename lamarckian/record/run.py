@@ -27,7 +27,7 @@ from lamarckian.recipe.document import parse
 PACKAGES = ("lamarckian", "numpy", "torch", "onnxruntime", "gymnasium", "ale-py", "pettingzoo", "numba", "pyzmq", "ray")
 WRITTEN = (
     "recipe.yaml", "versions.json", "metrics.jsonl", "changes.jsonl", "checkpoints", "curve.png", "match.gif", "report.html",
-    "failures.jsonl", "front.csv", "front.json", "front.png", "league", "league.json",
+    "failures.jsonl", "front.csv", "front.json", "front.png", "league", "league.json", "status.json",
 )  # fmt: skip
 LOCK = ".lock"
 
@@ -67,6 +67,10 @@ class Run:
     @property
     def standings_path(self) -> Path:
         return self.folder / "league.json"
+
+    @property
+    def status_path(self) -> Path:
+        return self.folder / "status.json"
 
     @property
     def failures_path(self) -> Path:
