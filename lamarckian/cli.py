@@ -243,6 +243,31 @@ def keys(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the ke
 
 
 @app.command()
+def status(
+    run: RunFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C or the run's end.")] = False,
+) -> None:
+    """Shows how a run stands: machines, processes, rates and queues."""
+    import time
+
+    from lamarckian.record.run import open_run
+    from lamarckian.record.status import WATCH_S, describe, read_status
+
+    opened = open_run(run)
+    while True:
+        now = read_status(opened)
+        going = opened.at_work()
+        if as_json:
+            print(opened.status_path.read_text())
+        else:
+            print("\n".join(describe(now, going)))
+        if not watch or not going:
+            return
+        time.sleep(WATCH_S)
+
+
+@app.command()
 def recipes() -> None:
     """Lists the built-in recipes."""
     from lamarckian.recipe import built_in
@@ -282,10 +307,13 @@ def schema() -> None:
 
 
 def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool, taken: int | None = None) -> None:
-    from lamarckian.evaluate.training import train as learn
     from lamarckian.record.checkpoint import saved
     from lamarckian.record.progress import Progress
 
+    if recipe.cluster is None:
+        from lamarckian.evaluate.training import train as learn
+    else:
+        from lamarckian.evaluate.supervisor import supervise as learn
     with Progress(str(run.folder), recipe.stop, quiet) as progress:
         progress.note(f"run {run.folder}")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from lamarckian.data.pool import LocalPool, MemoryPool, PoolStatistics
 from lamarckian.evaluate.gradients import GradientActor, build_algorithm, build_gradient_actor
 from lamarckian.evaluate.plan import Plan, acting
 from lamarckian.learner.batches import Arrivals, Assembler, Batch, Prefetcher
+from lamarckian.record.status import MachineStatus, Processes, this_machine
 from lamarckian.transport.versions import VersionBoard
 
 WATCH_S = 0.2
@@ -30,6 +32,7 @@ class SerialFleet:
     actors = 1
 
     def __init__(self, plan: Plan, version: int, publication: np.ndarray, state: Mapping[str, Any] | None) -> None:
+        self._processes = Processes()
         self._board = VersionBoard.create(len(publication))
         self._board.publish(version, publication)
         self._pool = LocalPool(plan.layout, plan.fragments + 1)
@@ -60,6 +63,12 @@ class SerialFleet:
     def statistics(self) -> PoolStatistics:
         return self._pool.statistics()
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def machines(self, version: int) -> list[MachineStatus]:
+        return [this_machine(self._processes, {"learner": (os.getpid(), 0)}, version, self.actors)]
+
     def save(self) -> Any:
         return self._actor.save()
 
@@ -77,12 +86,13 @@ class ParallelFleet:
     def __init__(self, plan: Plan, version: int, publication: np.ndarray, note: Callable[[str], None]) -> None:
         wanted = plan.recipe.learner.slots
         slots = max(plan.actors, plan.fragments) if wanted == "auto" else wanted  # what waits in more of them only grows old
+        self._processes = Processes()
         self._stack = contextlib.ExitStack()
         try:
             self._board = VersionBoard.create(len(publication))
             self._stack.callback(self._board.close)
             self._board.publish(version, publication)
-            self._pool = MemoryPool.create(plan.layout, slots, _max_staleness(plan), lent=1)
+            self._pool = MemoryPool.create(plan.layout, slots, max_staleness(plan), lent=1)
             self._stack.callback(self._pool.close)
             self._batches = Arrivals(self._pool) if plan.learning else Prefetcher(self._pool, plan.layout, plan.fragments)
             self._stack.callback(self._batches.close)
@@ -109,6 +119,14 @@ class ParallelFleet:
 
     def statistics(self) -> PoolStatistics:
         return self._batches.statistics()
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def machines(self, version: int) -> list[MachineStatus]:
+        own = {"learner": (os.getpid(), 0)} | {name: (actor.pid, actor.attempt) for name, actor in self._watch.processes.items()}
+        queues = {"pool waiting": self.statistics().waiting}
+        return [this_machine(self._processes, own, version, self.actors, queues)]
 
     def save(self) -> None:
         """Processes cannot be saved where they stand: a resumed run starts new matches."""
@@ -164,6 +182,6 @@ class Watch:
             self._faults.put(error)
 
 
-def _max_staleness(plan: Plan) -> int | None:
+def max_staleness(plan: Plan) -> int | None:
     """How old gradients may be. Of fragments, samples are left out one by one, by the algorithm."""
     return plan.recipe.algorithm.settings.get("max_staleness") if plan.learning else None

@@ -13,7 +13,7 @@ from lamarckian.actor.process import Description, LeagueDescription, build_mdp, 
 from lamarckian.cluster.machine import cores
 from lamarckian.data.fragment import Layout, gradient_layout
 from lamarckian.errors import CheckpointError, MisuseError, RecipeError
-from lamarckian.evaluate.gradients import Learning
+from lamarckian.evaluate.gradients import Learning, build_algorithm
 from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import assign, manifest
@@ -112,6 +112,13 @@ def acting(plan: Plan) -> tuple[str, dict[str, Any]]:
     if plan.learning:
         return "lamarckian.evaluate.gradients:main", {"description": plan.description, "learning": plan.learning}
     return "lamarckian.actor.process:main", {"description": plan.description}
+
+
+def published(plan: Plan) -> int:
+    """How many numbers a version has, as actors get it."""
+    if plan.learning is None:
+        return plan.description.model.size
+    return len(build_algorithm(plan.description, plan.mdp, plan.learning).publication())
 
 
 def _learning(recipe: Recipe) -> Learning:

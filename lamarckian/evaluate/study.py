@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from lamarckian.learner.batches import Batch, empty_batch
 from lamarckian.mdp import Discrete, Role
 from lamarckian.record.recordings import Recordings, open_recordings
 from lamarckian.record.signature import check_signature, differences
+from lamarckian.record.status import MachineStatus, Processes, this_machine
 from lamarckian.rl.algorithm import Student
 
 COPIED = ("inputs.", "legal.", "action.")
@@ -47,6 +49,7 @@ class Study:
         if faults:
             raise RecipeError(f"algorithm.data: {recordings.folder} cannot be learned from, for it holds matches of another game: {faults}")
         self.score: float | None = None
+        self._processes = Processes()
         self._student = student
         self._seed = plan.recipe.seed
         self._steps = plan.layout.steps
@@ -95,6 +98,12 @@ class Study:
 
     def statistics(self) -> PoolStatistics:
         return PoolStatistics(*[0] * len(PoolStatistics.__struct_fields__))
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def machines(self, version: int) -> list[MachineStatus]:
+        return [this_machine(self._processes, {"learner": (os.getpid(), 0)}, version, 0)]
 
     def save(self) -> dict[str, Any]:
         return {"epoch": self._epoch, "position": self._position, **self._begun}

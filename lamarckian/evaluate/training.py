@@ -17,25 +17,28 @@ from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import CheckpointError, NumericsError
 from lamarckian.evaluate.changes import Changes
+from lamarckian.evaluate.distant import DistantFleet
 from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.league import League
 from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import begin_from, plan, restore
+from lamarckian.evaluate.posts import Post
 from lamarckian.evaluate.study import Study
 from lamarckian.learner.learner import Learner, Meter
 from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
 from lamarckian.record import checkpoint
 from lamarckian.record.metrics import Metrics
-from lamarckian.record.progress import Progress, fraction
+from lamarckian.record.progress import Display, fraction
 from lamarckian.record.run import Run, write, writing
 from lamarckian.record.signature import check_signature, signature
+from lamarckian.record.status import write_status
 from lamarckian.rl.algorithm import opponent, publication
 
 KEPT_OUTCOMES = 10_000
 
-AnyFleet: TypeAlias = SerialFleet | ParallelFleet | Study
+AnyFleet: TypeAlias = SerialFleet | ParallelFleet | DistantFleet | Study
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Totals:
         return score, total
 
 
-def train(recipe: Recipe, run: Run, progress: Progress, resume: bool = False, taken: int | None = None) -> Summary:
+def train(recipe: Recipe, run: Run, progress: Display, resume: bool = False, taken: int | None = None) -> Summary:
     """Trains until the recipe says stop, or Ctrl-C; goes on from the last checkpoint with `resume`.
 
     taken: how many requests of `lamarckian.evaluate.changes` the recipe has in it, where it was opened with them.
@@ -90,10 +93,14 @@ def train(recipe: Recipe, run: Run, progress: Progress, resume: bool = False, ta
 
 
 class Training:
-    """One training, in this process: algorithm, fleet, records."""
+    """One training, in this process: algorithm, fleet, records.
 
-    def __init__(self, recipe: Recipe, run: Run, progress: Progress, resume: bool, taken: int | None) -> None:
+    post: of its learner, where actors are on many machines.
+    """
+
+    def __init__(self, recipe: Recipe, run: Run, progress: Display, resume: bool, taken: int | None, post: Post | None = None) -> None:
         self._recipe = recipe
+        self._post = post
         self._run = run
         self._progress = progress
         self._plan = plan(recipe, run)
@@ -124,8 +131,7 @@ class Training:
                 self._progress.note(f"from here on {_listed(self._changes.weights)}")
             fleet = self._fleet()
             stack.callback(fleet.close)
-            players = "learns from recorded matches" if self._studies else f"{self._plan.actors} actors"
-            self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {players}")
+            self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {self._players()}")
             stack.enter_context(interrupts(self._interrupt))
             self._loop(fleet, metrics)
             self._changes.keep(self._totals.steps, self._totals.version)
@@ -157,8 +163,9 @@ class Training:
                 self._league.update(totals.steps, totals.version, learned[1])
             if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
-                line = self._line(learner.meter)
+                line = self._line(learner.meter) | fleet.metrics()
                 metrics.write(line)
+                write_status(self._run, line, fleet.machines(totals.version))
                 self._progress.update(line)
             if (
                 judged
@@ -233,12 +240,21 @@ class Training:
         """How many outcomes make a score: of matches many, of judgements the last."""
         return 1 if self._studies else self._recipe.record.score_window
 
+    def _players(self) -> str:
+        if self._studies:
+            return "learns from recorded matches"
+        if self._post is None:
+            return f"{self._plan.actors} actors"
+        return f"{len(self._post.addresses.pools)} learners, and actors on all machines that come"
+
     def _fleet(self) -> AnyFleet:
         if self._studies:
             return Study(self._plan, self._algorithm, self._state)
         version, shown = self._totals.version, publication(self._algorithm)
         if self._recipe.mode == "serial":
             return SerialFleet(self._plan, version, shown, self._state)
+        if self._post is not None:
+            return DistantFleet(self._plan, self._post, version, shown, self._progress.note)
         return ParallelFleet(self._plan, version, shown, self._progress.note)
 
     def _save(self, fleet: AnyFleet) -> Path:

@@ -35,7 +35,9 @@ class Fleet(Protocol):
         """Shows a new version to the actors, as `lamarckian.rl.algorithm.publication` gives it."""
         ...
 
-    def statistics(self) -> PoolStatistics: ...
+    def statistics(self) -> PoolStatistics:
+        """What became of fragments so far; more than its common counts, where the pool counts more."""
+        ...
 
 
 class Learner:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from lamarckian.errors import RecipeError
-from lamarckian.recipe.document import Count, Keys, Seconds
+from lamarckian.recipe.document import Auto, Count, Keys, Seconds
 from lamarckian.recipe.sizes import Size
 
 PORTS = 32
@@ -25,8 +25,8 @@ def _address(given: str) -> str:
 class Pool(Keys):
     """The memory pool beside each learner."""
 
-    size: Size = "256MB"
-    """How much memory the fragments of one pool may take."""
+    size: Size | Auto = "auto"
+    """How much memory the fragments of one pool may take; auto: that of a batch, for what waits longer only grows old."""
     sampling: Literal["fifo", "newest", "uniform"] = "fifo"
     """Which of the fragments that wait is learned from next; each is once."""
     max_age_s: Seconds | None = None
@@ -54,8 +54,8 @@ class Cluster(Keys):
     """How the parameters of a version travel."""
     packing: Literal["auto", "none", "lz4"] = "auto"
     """How fragments are compressed on their way; auto: where it pays."""
-    hold: Size = "64MB"
-    """How much a machine's dispatch may hold of what no pool has taken in yet."""
+    hold: Size | Auto = "auto"
+    """How much a machine's dispatch may hold of what no pool has taken in yet; auto: a fragment of each of its actors."""
     pool: Pool = Pool()
 
     @model_validator(mode="after")
@@ -79,10 +79,10 @@ def complete_cluster(cluster: Cluster | None) -> Cluster | None:
 
 def refuse_impossible(cluster: Cluster, recipe: Any, algorithm: Any) -> None:
     """Raises RecipeError where a training cannot be done by many machines, or by so many learners."""
-    if recipe.mode == "serial":
-        raise RecipeError("cluster: given; in serial mode one process does all: allowed here: no section `cluster`, or mode=parallel")
     if hasattr(algorithm, "validate"):
         raise RecipeError(f"cluster: given; {recipe.algorithm.name} learns from recorded matches, on one machine: leave the section out")
+    if recipe.mode == "serial":
+        raise RecipeError("cluster: given; in serial mode one process does all: allowed here: no section `cluster`, or mode=parallel")
     if cluster.learners == 1:
         return
     if getattr(algorithm, "from_gradients", False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -19,6 +19,18 @@ LIMITS = {"steps": "steps", "updates": "updates", "minutes": "minutes", "evaluat
 
 Unit: TypeAlias = Literal["steps", "evaluations"]
 """What a run counts as `steps`: samples of a training, or evaluations of an evolution."""
+
+
+class Display(Protocol):
+    """Who shows how a run goes on."""
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Takes a line of metrics, as often as there is one."""
+        ...
+
+    def note(self, message: str) -> None:
+        """Says something that should not scroll away unseen, such as the death of an actor."""
+        ...
 
 
 class Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Mapping
 
@@ -10,6 +11,9 @@ import psutil
 
 from lamarckian.errors import RunFolderError
 from lamarckian.record.run import Run, write, writing
+
+WATCH_S = 2.0
+"""Between two looks of those who watch."""
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
@@ -67,6 +71,24 @@ class Processes:
     def machine(self) -> tuple[float, float]:
         """Shares of this machine's cores, since the last look, and of its memory that are in use, by whomever."""
         return psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+
+
+def this_machine(
+    processes: Processes, pids: Mapping[str, tuple[int, int]], version: int, actors: int, queues: Mapping[str, float] | None = None
+) -> MachineStatus:
+    """How the machine stands that this process runs on; `pids` as for `Processes.look`."""
+    cpu, memory = processes.machine()
+    return MachineStatus(
+        name=platform.node(),
+        address="here",
+        cores=len(psutil.Process().cpu_affinity() or []) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1,
+        cpu=cpu,
+        memory=memory,
+        version=version,
+        actors=actors,
+        processes=processes.look(pids),
+        queues=dict(queues or {}),
+    )
 
 
 def write_status(run: Run, metrics: Mapping[str, float | int | str | None], machines: list[MachineStatus]) -> None:

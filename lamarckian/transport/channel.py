@@ -49,6 +49,12 @@ class Terms:
 
 LOCAL = Terms()
 
+
+def open_terms(network: bool, keys: str | None) -> Terms:
+    """Terms from plain settings; `keys` names a file. Raises MisuseError where that is no file of keys."""
+    return Terms(network=network, keys=None if keys is None else Keys.read(Path(keys)))
+
+
 _TCP = {
     zmq.HANDSHAKE_IVL: 5000,  # whoever connects and says nothing is cut off
     zmq.HEARTBEAT_IVL: 1000,

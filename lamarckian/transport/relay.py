@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ from lamarckian.transport.broadcast import (
     terms,
     wire_bytes,
 )
-from lamarckian.transport.channel import LOCAL, ChannelStatistics, Inbox, Outbox, Terms, batch, wait
-from lamarckian.transport.keys import Keys
+from lamarckian.transport.channel import LOCAL, ChannelStatistics, Inbox, Outbox, Terms, batch, open_terms, wait
 from lamarckian.transport.versions import VersionBoard
 
 _LOG = logging.getLogger(__name__)
@@ -182,6 +180,8 @@ class Relay:
             if parcel.version > self._board.newest():  # in another run, they may count from less
                 self._board.publish(parcel.version, parcel.parameters())
             self._children.offer(parcel)
+            if now - self._beat_s >= BEAT_S / 3:  # sooner than it has to, so that the root sees how long a version takes
+                self._beat(now)
         else:
             self._spoil("its checksum is wrong")
         self._say(now, again=not parcel.intact)
@@ -218,7 +218,7 @@ def main(config: dict[str, Any]) -> None:
 
     config: `root`, `name`, `host` as for `Relay`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
     """
-    base = Terms(network=config["network"], keys=None if config["keys"] is None else Keys.read(Path(config["keys"])))
+    base = open_terms(config["network"], config["keys"])
     relay = Relay(VersionBoard.attach(config["board_fd"], config["parameters"]), config["root"], config["name"], config["host"], base)
     while True:
         relay.advance(60.0)

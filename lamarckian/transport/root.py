@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -26,8 +27,7 @@ from lamarckian.transport.broadcast import (
     terms,
     wire_bytes,
 )
-from lamarckian.transport.channel import BATCH, LOCAL, ChannelStatistics, Inbox, Terms, batch, wait
-from lamarckian.transport.keys import Keys
+from lamarckian.transport.channel import BATCH, LOCAL, ChannelStatistics, Inbox, Outbox, Terms, batch, open_terms, wait
 from lamarckian.transport.layouts import Layout, parents
 from lamarckian.transport.versions import VersionBoard
 
@@ -37,6 +37,8 @@ _LOOK_S = 0.005
 _SLOW, _GOOD = 1 / 8, 1 / 4
 """Of the rate that a quarter of the relays reach."""
 _PATIENCE, _PROBATION = 8, 20  # beats in a row
+SEEN = 256
+REPORT_S = 1.0
 
 
 class RelayState(msgspec.Struct, frozen=True):
@@ -47,13 +49,18 @@ class RelayState(msgspec.Struct, frozen=True):
     slow: bool
 
 
-class RootStatistics(msgspec.Struct, frozen=True):
-    """version: the newest, or −1. relays: by name. control, children: the channels."""
+class RootStatistics(msgspec.Struct, frozen=True, tag=True):
+    """version: the newest, or −1. relays: by name. control, children: the channels.
+
+    median_s, slowest_s: from where a version was on the board to where a relay said that it shows it, of the newest `SEEN`; 0 with none.
+    """
 
     version: int
     relays: dict[str, RelayState]
     control: ChannelStatistics
     children: ChannelStatistics
+    median_s: float
+    slowest_s: float
 
 
 @dataclass
@@ -109,6 +116,8 @@ class Root:
         self._slow: list[str] = []
         self._generation = 0
         self._judged_s = 0.0
+        self._offered: deque[tuple[int, float]] = deque(maxlen=SEEN)
+        self._took_s: deque[float] = deque(maxlen=SEEN)
 
     def advance(self, timeout_s: float) -> None:
         """Works for `timeout_s`."""
@@ -129,7 +138,8 @@ class Root:
     def statistics(self) -> RootStatistics:
         """How things stand."""
         relays = {name: RelayState(relay.parent, relay.beat.version, name in self._slow) for name, relay in self._relays.items()}
-        return RootStatistics(self._version, relays, self._control.statistics(), self._inbox.statistics())
+        seconds = (median(self._took_s), max(self._took_s)) if self._took_s else (0.0, 0.0)
+        return RootStatistics(self._version, relays, self._control.statistics(), self._inbox.statistics(), *seconds)
 
     def close(self) -> None:
         """Stops; relays wait for the next root at the same address. Harmless when repeated."""
@@ -140,6 +150,7 @@ class Root:
         version = self._board.take(self._flat, self._version)
         if version is not None:
             self._version = version
+            self._offered.append((version, now))
             self._children.offer(Parcel.of(self.run, version, self._flat, self._wire))
             self._children.send(now)
 
@@ -153,6 +164,8 @@ class Root:
             self._good.append(name)
             self._lay_out()
         else:
+            if beat.version > relay.beat.version:
+                self._took_s.extend(now - offered_s for version, offered_s in self._offered if version == beat.version)
             relay.heard_s, relay.beat = now, beat
             if (beat.run, beat.generation) != (self.run, relay.generation):
                 self._assign(name)
@@ -217,9 +230,12 @@ def main(config: dict[str, Any]) -> None:
     """Runs a root until the process is ended.
 
     config: `host`, `port`, `layout`, `wire` as for `Root`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
+    `report`: the address of an inbox that gets the statistics once a second.
     """
-    base = Terms(network=config["network"], keys=None if config["keys"] is None else Keys.read(Path(config["keys"])))
+    base = open_terms(config["network"], config["keys"])
     board = VersionBoard.attach(config["board_fd"], config["parameters"])
     root = Root(board, config["host"], config["port"], config["layout"], config["wire"], base=base)
+    report = Outbox((), config["report"], "root")
     while True:
-        root.advance(60.0)
+        root.advance(REPORT_S)
+        report.send(root.statistics())

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from lamarckian.cluster.local import LocalCluster
+from lamarckian.transport.channel import Inbox, local_address
 from lamarckian.transport.keys import Keys
+from lamarckian.transport.root import RootStatistics
 from lamarckian.transport.versions import VersionBoard
 from tests.commands import wait_for
 from tests.transport.talker import Talker
@@ -64,15 +66,18 @@ def test_processes_of_a_cluster_with_a_key(tmp_path):
     boards = [VersionBoard.create(1000) for _ in range(3)]
     common = {"parameters": 1000, "host": "127.0.0.1", "network": False, "keys": str(tmp_path / "key")}
     port = free_port()
+    reports = Inbox((RootStatistics,), local_address())
     with LocalCluster() as cluster:
-        root = {**common, "port": port, "layout": "pipeline", "wire": "bfloat16", "board_fd": boards[0].fd}
+        root = {**common, "port": port, "layout": "pipeline", "wire": "bfloat16", "board_fd": boards[0].fd, "report": reports.address}
         cluster.start("root", "lamarckian.transport.root:main", root, [boards[0].fd])
         for index, board in enumerate(boards[1:]):
             relay = {**common, "root": f"tcp://127.0.0.1:{port}", "name": f"relay-{index}", "board_fd": board.fd}
             cluster.start(f"relay-{index}", "lamarckian.transport.relay:main", relay, [board.fd])
         boards[0].publish(3, np.full(1000, 0.5, np.float32))
         wait_for(lambda: all(board.newest() == 3 for board in boards), 60.0, "version")
+        wait_for(lambda: (got := reports.receive(0.1)) and {relay.version for relay in got[1].relays.values()} == {3}, 60.0, "report")
         assert cluster.poll() == []
+    reports.close()
     flat = np.empty(1000, np.float32)
     assert boards[2].take(flat, -1) == 3 and (flat == 0.5).all()
 

@@ -1,0 +1,171 @@
+"""A station: everything of a training on one machine that is not the learner's. It has the machine's board of versions and its slots for
+fragments, and starts the relay, the dispatch and the actors that share them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from lamarckian.actor.crew import ONE_THREAD, Crew
+from lamarckian.actor.dispatch import DispatchConfig, DispatchReport, Forget
+from lamarckian.cluster.interface import Exit, Machine, Process
+from lamarckian.cluster.local import LocalCluster
+from lamarckian.data.fragment import Layout
+from lamarckian.data.pool import create_block
+from lamarckian.record.status import MachineStatus, Processes
+from lamarckian.transport.channel import Inbox, Outbox, local_address, open_terms
+from lamarckian.transport.versions import VersionBoard
+
+WATCH_S = 0.2
+REPORT_S = 1.0
+SLOTS = 2
+"""For each actor: one that it fills, and one that the dispatch packs."""
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a station is to do.
+
+    machine: where it is. target: what an actor runs. actors: how many. first: the index of the first of them; no other actor of the run
+    has had these. life: as `Crew.start` has it. parameters: of a version. layout: of fragments, by `Layout.plain`.
+    desk, root, pools: the learners' addresses. keys: a file, or None. packing, hold_bytes: as for `DispatchConfig`.
+    """
+
+    machine: Machine
+    target: str
+    actors: int
+    first: int
+    life: list[int]
+    parameters: int
+    layout: dict[str, Any]
+    desk: str
+    root: str
+    pools: list[str]
+    network: bool
+    keys: str | None
+    packing: str
+    hold_bytes: int
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """Station to the first learner, once a second. notes: what has happened since the last report, for people."""
+
+    status: MachineStatus
+    dispatch: DispatchReport | None
+    notes: list[str]
+
+
+class Station:
+    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game."""
+
+    def __init__(self, orders: Orders, actor: dict[str, Any]) -> None:
+        self._orders = orders
+        name = orders.machine.name
+        layout = Layout.from_plain(orders.layout)
+        slots = SLOTS * orders.actors
+        self._board = VersionBoard.create(orders.parameters)
+        self._block = create_block(layout, slots)
+        self._inbox = Inbox((DispatchReport,), local_address())
+        self._desk = Outbox((), orders.desk, name, open_terms(orders.network, orders.keys))
+        self._cluster = LocalCluster()
+        pool = local_address()
+        self._crew = Crew(self._cluster, orders.target, actor, (pool, self._block.fd), self._board.fd, orders.actors, orders.first)
+        self._helpers: dict[str, Process] = {}
+        self._dispatch: DispatchReport | None = None
+        self._processes = Processes()
+        self._notes: list[str] = []
+        self._generation = 0
+        self._told_s = 0.0
+        common = {"network": orders.network, "keys": orders.keys}
+        relay = {"root": orders.root, "name": name, "host": orders.machine.address, "board_fd": self._board.fd, **common}
+        dispatch = DispatchConfig(
+            name=name,
+            layout=orders.layout,
+            pool_fd=self._block.fd,
+            slots=slots,
+            address=pool,
+            station=self._inbox.address,
+            pools=orders.pools,
+            packing=orders.packing,
+            hold_bytes=orders.hold_bytes,
+            lent=SLOTS,
+            **common,
+        )
+        self._start("relay", "lamarckian.transport.relay:main", relay | {"parameters": orders.parameters}, self._board.fd)
+        self._start("dispatch", "lamarckian.actor.dispatch:main", msgspec.to_builtins(dispatch), self._block.fd)
+
+    def advance(self) -> None:
+        """Works for a moment."""
+        received = self._inbox.receive(WATCH_S)
+        while received is not None:
+            self._dispatch = received[1]
+            received = self._inbox.receive(0.0)
+        for end in self._cluster.poll():
+            self._replace(end)
+        if not self._crew.processes and self._board.newest() >= 0:
+            self._crew.start([*self._orders.life, self._generation])
+        now = time.monotonic()
+        if now - self._told_s >= REPORT_S:
+            self._told_s = now
+            if self._desk.send(self._report()):
+                self._notes = []
+
+    def close(self) -> None:
+        """Ends all that it started; harmless when repeated."""
+        self._cluster.close()
+        self._inbox.close()
+        self._desk.close()
+        self._block.close()
+        self._board.close()
+
+    def _start(self, name: str, target: str, config: dict[str, Any], fd: int) -> None:
+        self._helpers[name] = self._cluster.start(name, target, config, fds=(fd,), environment=ONE_THREAD)
+
+    def _replace(self, end: Exit) -> None:
+        """Starts anew what has ended. With a dispatch ends what it knew of the slots, so that its actors begin anew, too."""
+        if end.name in self._helpers:
+            if end.failure is not None and end.failure.kind:
+                raise end.error()
+            if end.name == "dispatch":
+                self._crew.stop()
+                self._generation += 1
+            self._helpers[end.name] = self._cluster.restart(end.name)
+        elif end.name in self._crew.processes:
+            self._crew.replace(end)
+            self._inbox.send(self._orders.machine.name, Forget(end.name))
+        else:
+            return  # one of a crew that was stopped meanwhile
+        self._notes.append(f"{self._orders.machine.name}: {end.describe()}; starting it anew")
+
+    def _report(self) -> Report:
+        machine, dispatch = self._orders.machine, self._dispatch
+        cpu, memory = self._processes.machine()
+        there = {name: (process.pid, process.attempt) for name, process in {**self._helpers, **self._crew.processes}.items()}
+        status = MachineStatus(
+            name=machine.name,
+            address=machine.address,
+            cores=machine.cores,
+            cpu=cpu,
+            memory=memory,
+            version=self._board.newest(),
+            actors=len(self._crew.processes),
+            processes=self._processes.look(there),
+            queues=_queues(dispatch) if dispatch is not None else {},
+        )
+        return Report(status, dispatch, self._notes)
+
+
+def _queues(dispatch: DispatchReport) -> dict[str, float]:
+    waiting = {"fragments": dispatch.fragments, "packed to": 1 / dispatch.ratio, "kept": dispatch.kept, "kept_bytes": dispatch.kept_bytes}
+    return {**waiting, "resent": dispatch.resent, "slots waiting": dispatch.slots.waiting}
+
+
+def main(config: dict[str, Any]) -> None:
+    """Runs a station until the process is ended. config: `orders`, and `actor`, what all its actors are told."""
+    station = Station(msgspec.convert(config["orders"], Orders), config["actor"])
+    try:
+        while True:
+            station.advance()
+    finally:
+        station.close()

@@ -1,0 +1,211 @@
+"""Where batches come from when the actors are on many machines: from the memory pool beside this learner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lamarckian.actor.crew import ONE_THREAD
+from lamarckian.actor.station import Report
+from lamarckian.cluster.interface import Process
+from lamarckian.cluster.local import LocalCluster
+from lamarckian.data.ledger import ServedStatistics
+from lamarckian.data.reader import SERVER, PoolReader
+from lamarckian.data.server import PoolSettings
+from lamarckian.data.store import Limits
+from lamarckian.evaluate.fleet import max_staleness
+from lamarckian.evaluate.plan import Plan
+from lamarckian.evaluate.posts import Post
+from lamarckian.learner.batches import Arrivals, Batch, Prefetcher
+from lamarckian.recipe.sizes import parse_size
+from lamarckian.record.status import MachineStatus, Processes, this_machine
+from lamarckian.transport.channel import Inbox, local_address, open_terms
+from lamarckian.transport.root import RootStatistics
+from lamarckian.transport.versions import VersionBoard
+
+HEARD_S = 5.0
+"""A station that said nothing for so long is not counted any more."""
+FEWEST = 4
+"""Fragments for which a memory pool has room at least: so many machines do not have to take turns."""
+
+
+class Helpers:
+    """The processes beside a learner, each started anew when it dies.
+
+    processes: those that are there, by name. note: told of deaths.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self.processes: dict[str, Process] = {}
+        self._note = note
+        self._cluster = LocalCluster()
+
+    def start(self, name: str, target: str, config: Mapping[str, Any], fds: tuple[int, ...]) -> None:
+        self.processes[name] = self._cluster.start(name, target, config, fds=fds, environment=ONE_THREAD)
+
+    def check(self) -> None:
+        """Raises what would only come again."""
+        for end in self._cluster.poll():
+            if end.failure is not None and end.failure.kind:
+                raise end.error()
+            self._note(f"{end.describe()}; starting it anew")
+            self.processes[end.name] = self._cluster.restart(end.name)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+class Desk:
+    """What the first learner has beside others: the board of versions, whose root is one of its helpers, and an ear for stations."""
+
+    def __init__(self, plan: Plan, post: Post, helpers: Helpers, publication: np.ndarray, note: Callable[[str], None]) -> None:
+        section = plan.recipe.cluster
+        assert section is not None
+        self._note = note
+        self._reports: dict[str, tuple[float, Report]] = {}
+        self._root: RootStatistics | None = None
+        with contextlib.ExitStack() as stack:
+            self.board = VersionBoard.create(len(publication))
+            stack.callback(self.board.close)
+            self._stations = Inbox((Report,), post.addresses.desk, open_terms(post.addresses.network, section.keys))
+            stack.callback(self._stations.close)
+            self._statistics = Inbox((RootStatistics,), local_address())
+            stack.callback(self._statistics.close)
+            host, port = post.addresses.root.removeprefix("tcp://").rsplit(":", 1)
+            config = {
+                "host": host,
+                "port": int(port),
+                "layout": section.broadcast,
+                "wire": section.wire,
+                "board_fd": self.board.fd,
+                "parameters": len(publication),
+                "network": post.addresses.network,
+                "keys": section.keys,
+                "report": self._statistics.address,
+            }
+            helpers.start("root", "lamarckian.transport.root:main", config, (self.board.fd,))
+            self._stack = stack.pop_all()
+
+    def listen(self) -> None:
+        """Hears what stations and the root have to say."""
+        while (received := self._stations.receive(0.0)) is not None:
+            machine, report = received
+            self._reports[machine] = time.monotonic(), report
+            for text in report.notes:
+                self._note(text)
+        while (told := self._statistics.receive(0.0)) is not None:
+            self._root = told[1]
+
+    @property
+    def machines(self) -> list[MachineStatus]:
+        """What stations said of themselves that were heard of late."""
+        return [report.status for report in self._recent()]
+
+    def metrics(self) -> dict[str, float]:
+        """Of the machines, their dispatches, and the broadcast."""
+        line: dict[str, float] = {"machines": len(self.machines)}
+        line |= {f"machine/{machine.name}/cpu": machine.cpu for machine in self.machines}
+        dispatches = [report.dispatch for report in self._recent() if report.dispatch is not None]
+        for name in ("kept", "kept_bytes", "sent_bytes", "resent"):
+            line[f"dispatch/{name}"] = sum(getattr(dispatch, name) for dispatch in dispatches)
+        if self._root is not None:
+            line["broadcast/median_s"], line["broadcast/slowest_s"] = self._root.median_s, self._root.slowest_s
+            line["broadcast/relays"], line["broadcast/sent_bytes"] = len(self._root.relays), self._root.children.sent_bytes
+        return line
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _recent(self) -> list[Report]:
+        now = time.monotonic()
+        return [report for heard_s, report in self._reports.values() if now - heard_s <= HEARD_S]
+
+
+class DistantFleet:
+    """Actors on many machines, who are no business of this learner's: it sees what comes, and shows versions.
+
+    Only the first learner has a desk, and publishes. note: told what people should know.
+    """
+
+    def __init__(self, plan: Plan, post: Post, version: int, publication: np.ndarray, note: Callable[[str], None]) -> None:
+        self._processes = Processes()
+        self._desk: Desk | None = None
+        with contextlib.ExitStack() as stack:
+            self._reader = PoolReader(plan.layout, _settings(plan, post))
+            stack.callback(self._reader.close)
+            self._helpers = Helpers(note)
+            stack.callback(self._helpers.close)
+            self._helpers.start("pool", SERVER, self._reader.config, self._reader.fds)
+            if post.rank == 0:
+                self._desk = Desk(plan, post, self._helpers, publication, note)
+                stack.callback(self._desk.close)
+            fragments = plan.fragments // len(post.addresses.pools)
+            self._batches = Arrivals(self._reader) if plan.learning else Prefetcher(self._reader, plan.layout, fragments)
+            stack.callback(self._batches.close)
+            self.publish(version, publication)
+            self._stack = stack.pop_all()
+
+    @property
+    def actors(self) -> int:
+        return sum(machine.actors for machine in self._desk.machines) if self._desk is not None else 0
+
+    def get(self) -> Batch | None:
+        self._helpers.check()
+        if self._desk is not None:
+            self._desk.listen()
+        return self._batches.get(timeout_s=0.2)
+
+    def recycle(self, batch: Batch) -> None:
+        self._batches.recycle(batch)
+
+    def publish(self, version: int, publication: np.ndarray) -> None:
+        self._reader.version = version
+        if self._desk is not None:
+            self._desk.board.publish(version, publication)
+
+    def statistics(self) -> ServedStatistics:
+        return self._reader.statistics()
+
+    def metrics(self) -> dict[str, float]:
+        """What a line of metrics has of this fleet, beside the counts of its pool."""
+        counts = self._reader.statistics()
+        line = {"pool/overwritten": counts.overwritten, "pool/received_bytes": counts.channel.received_bytes}
+        line["pool/occupancy"] = counts.used_bytes / counts.size_bytes
+        return line | (self._desk.metrics() if self._desk is not None else {})
+
+    def machines(self, version: int) -> list[MachineStatus]:
+        """This one first, with the learner and what stands beside it."""
+        counts = self._reader.statistics()
+        own = {"learner": (os.getpid(), 0)} | {name: (there.pid, there.attempt) for name, there in self._helpers.processes.items()}
+        queues = {"pool waiting": counts.waiting, "pool occupancy": counts.used_bytes / counts.size_bytes}
+        here = this_machine(self._processes, own, version, 0, queues)
+        return [here, *(self._desk.machines if self._desk is not None else [])]
+
+    def save(self) -> None:
+        """Processes cannot be saved where they stand: a resumed run starts new matches."""
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _settings(plan: Plan, post: Post) -> PoolSettings:
+    section = plan.recipe.cluster
+    assert section is not None
+    host, port = post.addresses.pools[post.rank].removeprefix("tcp://").rsplit(":", 1)
+    pool, fragments = section.pool, max(plan.fragments // len(post.addresses.pools), FEWEST)
+    return PoolSettings(
+        host=host,
+        port=int(port),
+        size_bytes=fragments * plan.layout.size_bytes if pool.size == "auto" else parse_size(pool.size),
+        sampling=pool.sampling,
+        full=pool.when_full,
+        limits=Limits(max_staleness(plan), pool.max_age_s),
+        seed=plan.recipe.seed,
+        network=post.addresses.network,
+        keys=section.keys,
+    )

@@ -1,0 +1,107 @@
+"""What the processes of a training on many machines are told, and what they tell.
+
+A supervisor, in the process of the command line, places a learner or several, and on each machine a station, which has the machine's
+relay, dispatch and actors. Stations tell the first learner how they are; it writes down how the run stands, and tells the supervisor what
+to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from lamarckian.recipe import Recipe, resolve
+from lamarckian.transport.channel import Outbox, Terms, open_terms
+
+HEARD_S = 10.0
+
+
+class Addresses(msgspec.Struct, frozen=True):
+    """Where they find each other. desk: of the first learner, for stations. ring: for learners. pools: one beside each learner."""
+
+    desk: str
+    root: str
+    ring: str
+    pools: list[str]
+
+    @property
+    def network(self) -> bool:
+        """Whether others than this machine are reached."""
+        return not self.desk.startswith("tcp://127.")
+
+
+class Post(msgspec.Struct, frozen=True):
+    """What a learner's process is told.
+
+    rank: its place among the learners; the first, 0, publishes, records and saves. recipe: in its plain form.
+    folder: of the run, and `told`, where the supervisor listens: for the first alone.
+    resume: go on from the newest checkpoint. taken: as `lamarckian.evaluate.training.train` has it.
+    """
+
+    rank: int
+    recipe: dict[str, Any]
+    addresses: Addresses
+    folder: str = ""
+    told: str = ""
+    resume: bool = False
+    taken: int | None = None
+
+    def resolved(self) -> Recipe:
+        return resolve(self.recipe)
+
+
+class Line(msgspec.Struct, frozen=True, tag=True):
+    """A line of metrics."""
+
+    values: dict[str, Any]
+
+
+class Note(msgspec.Struct, frozen=True, tag=True):
+    """Something that should not scroll away unseen."""
+
+    text: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The training is over; as `lamarckian.evaluate.training.Summary`."""
+
+    interrupted: bool
+    steps: int
+    version: int
+    score: float | None
+    scored: str
+    minutes: float
+    checkpoint: str
+
+
+class Heard(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor to learner: it knows that the training is over."""
+
+
+class Teller:
+    """A learner's display: tells the supervisor, who shows it."""
+
+    def __init__(self, address: str) -> None:
+        self._outbox = Outbox((Heard,), address, "learner")
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """A line of metrics."""
+        self._outbox.send(Line(dict(values)))
+
+    def note(self, message: str) -> None:
+        """As `lamarckian.record.progress.Progress.note`."""
+        self._outbox.send(Note(message))
+
+    def end(self, ended: Ended) -> None:
+        """Says that the training is over, and waits until that was heard, lest it be lost with this process."""
+        self._outbox.send(ended)
+        self._outbox.receive(HEARD_S)
+        self._outbox.close()
+
+
+def terms(recipe: Recipe, addresses: Addresses) -> Terms:
+    """The terms of the channels between machines."""
+    assert recipe.cluster is not None
+    return open_terms(addresses.network, recipe.cluster.keys)
