@@ -8,5 +8,5 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-for name in ("pong_rules", "pool", "sampling", "league", "evolution", "evolution_async", "training", "broadcast"):
+for name in ("pong_rules", "pool", "sampling", "league", "evolution", "evolution_async", "training", "broadcast", "dispatch"):
     subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,17 @@ class Layout:
             end += -(-count * spec.dtype.itemsize // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "size_bytes", end)
+
+    def plain(self) -> dict[str, Any]:
+        """The layout as data that msgpack can say; `from_plain` reads it."""
+        fields = {name: [spec.rows, list(spec.shape), spec.dtype.str] for name, spec in self.fields.items()}
+        return {"steps": self.steps, "columns": self.columns, "fields": fields}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Layout:
+        """The layout that `plain` gave."""
+        fields = {name: Field(rows, tuple(shape), np.dtype(code)) for name, (rows, shape, code) in plain["fields"].items()}
+        return cls(plain["steps"], plain["columns"], fields)
 
     def views(self, block: memoryview | bytearray | np.ndarray) -> dict[str, np.ndarray]:
         """The arrays of the fragment in `block`, without a copy."""

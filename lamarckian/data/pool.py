@@ -137,23 +137,37 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     meta: Meta
 
 
+def create_block(layout: Layout, slots: int) -> Block:
+    """The memory of a `MemoryPool` of `slots` fragments. Raises MisuseError when they do not fit."""
+    try:
+        return Block.create(_size_bytes(layout, slots))
+    except MisuseError as error:
+        wanted = f"{slots} slots of {layout.size_bytes / 2**20:.2f} MiB (fragments of {layout.steps} steps × {layout.columns} columns)"
+        raise MisuseError(f"a memory pool of {wanted} does not fit: {error}; ask for fewer slots or shorter fragments") from error
+
+
 class MemoryPool:
     """The learner's side of slots in shared memory. It moves only while one of its methods runs.
 
-    fd, address: what a `PoolClient` needs to attach.
+    fd, address: what a `PoolClient` needs to attach. inbox: for `wait`: what actors say comes there.
     """
 
-    def __init__(self, layout: Layout, block: Block, slots: int, max_staleness: int | None, lent: int, poison: bool) -> None:
+    def __init__(
+        self, layout: Layout, block: Block, slots: int, max_staleness: int | None, lent: int, poison: bool, address: str | None = None
+    ) -> None:
         self.version = 0
         self.fd = block.fd
-        self.address = local_address()
+        self.address = address or local_address()
         self._block = block
+        self._size_bytes = layout.size_bytes
         self._views, self._begun = _slots(layout, block, slots)
         self._ledger = Ledger(slots)
         self._max_staleness = max_staleness
         self._lent = lent
         self._poison = poison
-        self._inbox = Inbox((Hello, Submit), self.address)
+        self.inbox = Inbox((Hello, Submit), self.address)
+        self._filled_s = [0.0] * slots
+        self._heard_s: dict[str, float] = {}
         self._pids: dict[str, int] = {}
         self._wanting: deque[str] = deque()  # actors that may have one more slot, each once, who waited longest first
 
@@ -166,25 +180,42 @@ class MemoryPool:
         Raises MisuseError when the slots do not fit in memory.
         """
         _check_sizes(slots, lent)
-        try:
-            block = Block.create(slots * (layout.size_bytes + 1))
-        except MisuseError as error:
-            wanted = f"{slots} slots of {layout.size_bytes / 2**20:.2f} MiB (fragments of {layout.steps} steps × {layout.columns} columns)"
-            raise MisuseError(f"a memory pool of {wanted} does not fit: {error}; ask for fewer slots or shorter fragments") from error
-        return cls(layout, block, slots, max_staleness, lent, poison)
+        return cls(layout, create_block(layout, slots), slots, max_staleness, lent, poison)
+
+    @classmethod
+    def attach(cls, fd: int, layout: Layout, slots: int, address: str, lent: int = 2) -> MemoryPool:
+        """A pool in memory that another process made by `create_block`, for actors that were told `address`.
+
+        fd: of that memory; it stays the caller's to close. Raises MisuseError when the memory is smaller, or nobody can listen there.
+        """
+        _check_sizes(slots, lent)
+        return cls(layout, Block.attach(fd, _size_bytes(layout, slots)), slots, None, lent, False, address)
+
+    def listen(self) -> None:
+        """Hears what actors have to say, and lends them what is free."""
+        while (received := self.inbox.receive(0.0)) is not None:
+            self._handle(*received)
 
     def get(self, timeout_s: float) -> Filled | None:
         """The fragment that has waited longest; None when none comes within `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        self._listen()
+        self.listen()
         while (entry := self._ledger.next(_oldest(self.version, self._max_staleness))) is None:
             self._lend()  # what was stale is free now
-            received = self._inbox.receive(max(0.0, deadline - time.monotonic()))
+            received = self.inbox.receive(max(0.0, deadline - time.monotonic()))
             if received is None:
                 return None
             self._handle(*received)
         self._lend()
         return Filled(entry.slot, self._views[entry.slot], entry.actor, entry.meta)
+
+    def content(self, slot: int) -> np.ndarray:
+        """The block of a fragment, uint8 `[layout.size_bytes]`, without a copy."""
+        return np.frombuffer(self._block.buffer, np.uint8, self._size_bytes, slot * self._size_bytes)
+
+    def filled_s(self, slot: int) -> float:
+        """When the fragment in a slot was heard of, by `time.monotonic`."""
+        return self._filled_s[slot]
 
     def release(self, slot: int) -> None:
         """Gives the slot of a fragment back; raises ValueError when it is not held."""
@@ -196,31 +227,37 @@ class MemoryPool:
 
         Its process must have been waited for. An actor that was started anew meanwhile keeps the slots of its new life.
         """
-        self._listen()
+        self.listen()
         if not _alive(self._pids.get(actor)):
             self._take_back(actor)
+            self._heard_s.pop(actor, None)
             self._lend()
+
+    def silence(self) -> dict[str, float]:
+        """Seconds since each actor that has a slot to fill was heard of, or was lent one: who waits for a slot has nothing to say."""
+        now = time.monotonic()
+        return {actor: now - heard_s for actor, heard_s in self._heard_s.items() if self._ledger.loans(actor)}
 
     def statistics(self) -> PoolStatistics:
         """What became of fragments so far."""
         counts = self._ledger.statistics()
-        return msgspec.structs.replace(counts, refused=counts.refused + self._inbox.statistics().refused)
+        return msgspec.structs.replace(counts, refused=counts.refused + self.inbox.statistics().refused)
 
     def close(self) -> None:
         """Closes the channel and lets go of the memory; harmless when repeated."""
-        self._inbox.close()
+        self.inbox.close()
         self._block.close()
 
-    def _listen(self) -> None:
-        while (received := self._inbox.receive(0.0)) is not None:
-            self._handle(*received)
-
     def _handle(self, actor: str, message: Hello | Submit) -> None:
+        now = time.monotonic()
         if isinstance(message, Hello):
             self._take_back(actor)  # what it had in a life before
             self._pids[actor] = message.pid
-        elif not self._ledger.submit(message.slot, message.ticket, actor, message.meta):
+        elif self._ledger.submit(message.slot, message.ticket, actor, message.meta):
+            self._filled_s[message.slot] = now
+        else:
             return
+        self._heard_s[actor] = now
         if actor not in self._wanting:
             self._wanting.append(actor)
         self._lend()
@@ -229,9 +266,10 @@ class MemoryPool:
         while self._wanting and (loan := self._ledger.lend(self._wanting[0])) is not None:
             actor, (slot, ticket) = self._wanting.popleft(), loan
             self._begun[slot] = False
+            self._heard_s[actor] = time.monotonic()
             if self._poison:
                 fill_unwritten(self._views[slot])
-            if not self._inbox.send(actor, Lend(slot, ticket)):
+            if not self.inbox.send(actor, Lend(slot, ticket)):
                 self._take_back(actor)
             elif len(self._ledger.loans(actor)) < self._lent:
                 self._wanting.append(actor)
@@ -284,6 +322,10 @@ def _slots(layout: Layout, block: Block, slots: int) -> tuple[list[dict[str, np.
     starts = range(0, slots * layout.size_bytes, layout.size_bytes)
     views = [layout.views(block.buffer[start : start + layout.size_bytes]) for start in starts]
     return views, np.ndarray(slots, np.bool_, block.buffer, slots * layout.size_bytes)
+
+
+def _size_bytes(layout: Layout, slots: int) -> int:
+    return slots * (layout.size_bytes + 1)
 
 
 def _redeem(tickets: dict[int, int], slot: int) -> int:

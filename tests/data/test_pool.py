@@ -34,7 +34,7 @@ def claim(pool: MemoryPool, client: PoolClient):
     """Claims with both ends in one thread: what is said goes back and forth."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        pool._listen()
+        pool.listen()
         if (claimed := client.claim(0.01)) is not None:
             return claimed
     raise TimeoutError
@@ -85,7 +85,7 @@ def test_a_slow_learner_slows_its_actors(pool):
             client.submit(claim(pool, client).slot, Meta(0, 0, 1))
     filled = pool.get(PATIENCE_S)
     while check(pool).waiting < 3:
-        pool._listen()
+        pool.listen()
     assert all(client.claim(0.02) is None for client in clients)
     pool.release(filled.slot)
     assert any(client.claim(1.0) for client in clients)
@@ -119,7 +119,7 @@ def test_what_is_too_old_is_dropped_and_its_slot_is_free(shared):
         slot = claim(source, sink).slot if shared else sink.claim(0.0).slot
         sink.submit(slot, Meta(version, 9, 1))
     while check(source).waiting < 3:
-        source._listen()
+        source.listen()
     source.version = 4
     assert source.get(PATIENCE_S).meta.oldest_version == 3
     counts = check(source)
@@ -157,7 +157,7 @@ def test_one_program_for_both_modes(pool):
 
     local, client = LocalPool(LAYOUT, 2), attach(pool, "a")
     while pool.statistics().lent < 2:
-        pool._listen()
+        pool.listen()
     for source, sink in ((local, local), (pool, client)):
         totals = []
         for number in range(10):
@@ -183,7 +183,7 @@ def test_slots_are_given_back_by_their_owners_only(pool):
     thief._socket.send(b"noise")
     deadline = time.monotonic() + PATIENCE_S
     while check(pool).refused < 5 and time.monotonic() < deadline:
-        pool._listen()
+        pool.listen()
     counts = check(pool)
     assert (counts.refused, counts.waiting) == (5, 1)
     for closing in (thief, client):
@@ -286,7 +286,7 @@ def test_counts_add_up_whatever_happens(operations, staleness):
                 else:
                     pool.forget(name)
             elif operation == "claim" and name in clients:
-                pool._listen()
+                pool.listen()
                 if (claim := clients[name].claim(0.002)) is not None:
                     others = [slot for slots in claimed.values() for slot in slots]
                     assert claim.slot not in others + held  # nobody else has it
