@@ -106,7 +106,7 @@ class Station:
         if not self._crew.processes and self._board.newest() >= 0:
             self._crew.start([*self._orders.life, self._generation])
         now = time.monotonic()
-        if now - self._told_s >= REPORT_S:
+        if self._notes or now - self._told_s >= REPORT_S:
             self._told_s = now
             if self._desk.send(self._report()):
                 self._notes = []

@@ -245,7 +245,8 @@ class Training:
             return "learns from recorded matches"
         if self._post is None:
             return f"{self._plan.actors} actors"
-        return f"{len(self._post.addresses.pools)} learners, and actors on all machines that come"
+        learners = len(self._post.addresses.pools)
+        return f"{'a learner' if learners == 1 else f'{learners} learners'}, and actors on all machines that come"
 
     def _fleet(self) -> AnyFleet:
         if self._studies:

@@ -27,14 +27,18 @@ class RefusedError(Exception):
     """Why what came is not taken."""
 
 
+class Nothing(msgspec.Struct, frozen=True, tag=True):
+    """What a channel takes that is there to send only."""
+
+
 class Codec:
-    """Encodes any message, and decodes those of `types`, of at most `limit_bytes` with all its arrays."""
+    """Encodes any message, and decodes those of `types`, where there are any, of at most `limit_bytes` with all its arrays."""
 
     def __init__(self, types: Sequence[type[msgspec.Struct]], limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._arrays: list[Any] = []  # of the message in hand: those met so far when encoding, those not yet met when decoding
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._set_aside)
-        self._decoder = msgspec.msgpack.Decoder(Union[tuple(types)], dec_hook=self._put_back)  # noqa: UP007 (a union of a tuple)
+        self._decoder = msgspec.msgpack.Decoder(Union[tuple(types) or (Nothing,)], dec_hook=self._put_back)  # noqa: UP007 (a union of a tuple)
 
     def encode(self, message: msgspec.Struct) -> tuple[list[bytes | np.ndarray], int]:
         """The frames of a message, and their size in bytes.

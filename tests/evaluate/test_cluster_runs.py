@@ -75,7 +75,8 @@ def test_two_machines_train_together_and_nothing_is_left(tmp_path):
 def test_the_status_names_machines_processes_and_queues(tmp_path):
     process = train(tmp_path / "run", "cluster.machines=2")
     try:
-        wait_for(lambda: metrics(tmp_path / "run") and metrics(tmp_path / "run")[-1].get("actors") == 2, 60, "two actors")
+        settled = lambda line: line["actors"] == 2 and line["updates"] > 20 and line["dispatch/sent_bytes"] > 0  # noqa: E731
+        wait_for(lambda: (lines := metrics(tmp_path / "run")) and settled(lines[-1]), 60, "two actors")
         told = json.loads(run("status", tmp_path / "run", "--json").stdout)
         shown = run("status", tmp_path / "run").stdout
         names = set(family(process.pid).values())
@@ -87,7 +88,7 @@ def test_the_status_names_machines_processes_and_queues(tmp_path):
     assert {"learner", "root", "pool"} == {process["name"] for process in here["processes"]}
     for machine in machines:
         kinds = {process["name"].partition("-")[0] for process in machine["processes"]}
-        assert kinds == {"relay", "dispatch", "actor"} and machine["actors"] == 1 and machine["version"] > 0
+        assert kinds == {"relay", "dispatch", "actor"} and machine["actors"] == 1 and machine["version"] >= 0
         assert machine["queues"]["fragments"] > 0
     assert shown.startswith("at work") and "machine-1 at 127.0.0.1" in shown and "relay" in shown
     assert {"station-machine-0", "station-machine-1", "learner-0", "root", "pool", "relay", "dispatch"} <= names
@@ -130,14 +131,11 @@ def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path):
 
 
 def test_an_error_of_the_game_ends_the_run_and_says_what_it_was(tmp_path):
-    game = {"game": {"name": "tests.evaluate.games:Faulty"}, "record": {"every_s": 0.2}, "cluster": {"address": "local"}}
+    game = {"game": {"name": "tests.evaluate.games:Faulty", "fault": "observation"}, "cluster": {"address": "local"}}
     (tmp_path / "faulty.yaml").write_text(yaml.safe_dump(game))
     done = run("train", tmp_path / "faulty.yaml", "actor.count=1", "--run", tmp_path / "run", "--no-video", cwd=ROOT)
-    local = run("train", tmp_path / "faulty.yaml", "cluster=null", "actor.count=1", "--run", tmp_path / "alone", "--no-video", cwd=ROOT)
-    assert done.returncode == local.returncode == 1
-    assert [line for line in done.stderr.splitlines() if line.startswith("error:")] == [
-        line for line in local.stderr.splitlines() if line.startswith("error:")
-    ]
+    assert done.returncode == 1, done.stderr
+    assert "error: " in done.stderr and "input 'x' is not finite: [nan]" in done.stderr
 
 
 @pytest.mark.parametrize("recipe", ["cartpole/a3c", "cartpole/dqn", "cartpole/impala"])
