@@ -49,7 +49,7 @@ def together(size: int, work: Callable[[Companion], Any]) -> list[Any]:
     def run(rank: int) -> None:
         try:
             found[rank] = work(Companion(rank, size, table, barrier))
-        except Exception as error:
+        except BaseException as error:
             found[rank] = error
             barrier.abort()
 

@@ -26,7 +26,7 @@ class Companions(Peers, Protocol):
     def take_seconds(self) -> float: ...
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class Beginning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """At first. parameters: by name, their shapes. state: rank 0's, by name dtype and shape."""
 
     version: int
@@ -35,7 +35,7 @@ class Beginning(msgspec.Struct, frozen=True):
     state: dict[str, tuple[str, tuple[int, ...]]]
 
 
-class Intent(msgspec.Struct, frozen=True):
+class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Before an update. ready: whether there is a batch for it. The rest counts at rank 0.
 
     ends: there is no update any more. share: as of `Learner.update`. weights: of the rewards, where there are any.
@@ -47,7 +47,7 @@ class Intent(msgspec.Struct, frozen=True):
     weights: dict[str, float] = {}
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """After an update: how many steps its batch had; the rest as in `lamarckian.learner.batches.Batch`, metrics also of the update."""
 
     steps: int
