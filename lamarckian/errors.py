@@ -45,3 +45,7 @@ class NumericsError(LamarckianError):
 
 class ProcessError(LamarckianError):
     """A process of the run died more often than it may."""
+
+
+class RingError(LamarckianError):
+    """Learners that learn together have lost one of them, or do not fit each other."""

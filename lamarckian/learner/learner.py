@@ -14,6 +14,7 @@ import psutil
 from lamarckian.cluster.machine import cores
 from lamarckian.data.pool import MatchResult, PoolStatistics
 from lamarckian.learner.batches import Batch
+from lamarckian.learner.together import Companions, Intent, Report, begin, tell
 from lamarckian.rl.algorithm import Algorithm, publication
 
 
@@ -45,34 +46,89 @@ class Learner:
 
     version: of the parameters, one more after each update. meter: of everything since it was last read.
     measure: further metrics of a batch, named as an algorithm names its own.
+    ring: the others that learn with this one, each from a fleet of its own, all from the state of rank 0 on. Rank 0 leads: its `share` and
+        its reward weights hold for all, it counts for all, and it ends them by `end`. The others `follow`.
     """
 
     def __init__(
-        self, algorithm: Algorithm, fleet: Fleet, version: int, measure: Callable[[Batch], Mapping[str, float]] = lambda batch: {}
+        self,
+        algorithm: Algorithm,
+        fleet: Fleet,
+        version: int,
+        measure: Callable[[Batch], Mapping[str, float]] = lambda batch: {},
+        ring: Companions | None = None,
     ) -> None:
         self.version = version
         self.meter = Meter(fleet)
+        self.ended = False
+        """Whether rank 0 has ended the training."""
         self._algorithm = algorithm
         self._fleet = fleet
         self._measure = measure
+        self._ring = ring
+        self._batch: Batch | None = None
+        if ring is not None:
+            begin(algorithm, ring, version)
 
     def update(self, share: float) -> tuple[int, list[MatchResult]] | None:
         """Learns from one batch and publishes; how many samples it had, and the matches that ended. None: no batch yet.
 
-        share: how much of the run is done, in [0, 1]. Raises NumericsError where a loss is not finite.
+        With others: from one batch of each, once all have one; the samples and matches of all.
+        share: how much of the run is done, in [0, 1]. Raises NumericsError where a loss is not finite, with others at all of them, and
+        RingError where one of them is lost.
         """
         with self.meter.timing("wait"):
-            batch = self._fleet.get()
-        if batch is None:
+            batch = self._batch = self._batch or self._fleet.get()
+        agreed = self._agree(share)
+        if batch is None or agreed is None:
             return None
-        values = self._algorithm.update(batch.tensors, self.version, share)
+        values = self._algorithm.update(batch.tensors, self.version, agreed)
         self.version += 1
         with self.meter.timing("publish"):
             self._fleet.publish(self.version, publication(self._algorithm))
-        samples, results = batch.steps, batch.results
-        self.meter.add(samples, results, batch.seconds, {**batch.metrics, **values, **self._measure(batch)})
+        report = Report(batch.steps, batch.results, batch.seconds, {**batch.metrics, **values, **self._measure(batch)})
         self._fleet.recycle(batch)
-        return samples, results
+        self._batch = None
+        reports = [report] if self._ring is None else self._reports(self._ring, report)
+        for one in reports:
+            self.meter.add(one.steps, one.results, one.seconds, one.metrics)
+        return sum(one.steps for one in reports), [result for one in reports for result in one.results]
+
+    def end(self) -> None:
+        """Ends the training at the others, if there are any; not after an error, which has ended it."""
+        if self._ring is not None:
+            tell(self._ring, Intent(ends=True))
+
+    def _agree(self, share: float) -> float | None:
+        """The share of rank 0, once everybody has a batch; None until then, and at the end."""
+        if self._ring is None:
+            return share
+        weights = getattr(self._algorithm, "reward_weights", {})
+        intents = tell(self._ring, Intent(self._batch is not None, False, share, weights))
+        first, self.ended = intents[0], intents[0].ends
+        if not all(intent.ready for intent in intents):
+            return None
+        if first.weights != weights:
+            self._algorithm.set_reward_weights(first.weights)  # type: ignore[attr-defined]
+        return first.share
+
+    def _reports(self, ring: Companions, report: Report) -> list[Report]:
+        """What rank 0 counts: all learners' reports, times only its own; the others count nothing."""
+        reports = tell(ring, report)
+        if ring.rank:
+            return []
+        for other in reports[1:]:
+            for name in [name for name in other.metrics if name.startswith("time.")]:
+                del other.metrics[name]
+        reports[0].metrics["time.ring_s"] = ring.take_seconds()
+        return reports
+
+
+def follow(algorithm: Algorithm, fleet: Fleet, ring: Companions, version: int) -> None:
+    """Learns with rank 0 until that ends it; raises as `Learner.update`. What a follower publishes, its fleet need not show anybody."""
+    learner = Learner(algorithm, fleet, version, ring=ring)
+    while not learner.ended:
+        learner.update(0.0)
 
 
 class Meter:

@@ -289,6 +289,14 @@ def activity(role: Role, actions: Mapping[str, Tensor]) -> dict[str, Tensor | No
     return active
 
 
+def mean_over_heads(values: Mapping[str, Tensor], active: Mapping[str, Tensor | None]) -> Tensor:
+    """The mean of `values` over the heads that matter, `[B]`; the first one always does."""
+    if len(values) == 1:
+        return next(iter(values.values()))
+    weights = {name: torch.ones_like(x) if (here := active[name]) is None else here.to(x.dtype) for name, x in values.items()}
+    return sum(x * weights[name] for name, x in values.items()) / sum(weights.values())  # type: ignore[return-value]
+
+
 def _mask(role: Role, name: str, actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]) -> Tensor | None:
     mask, given = legal.get(name), role.heads[name].given
     if mask is None or given is None:

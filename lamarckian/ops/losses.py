@@ -72,9 +72,16 @@ def kl_divergence(ratio_i: Tensor) -> Tensor:
     return (ratio_i - 1) - torch.log(ratio_i)
 
 
-def normalise(advantage_i: Tensor, mask_i: Tensor, epsilon: float = 1e-8) -> Tensor:
-    """(A − mean) / (standard deviation + ε), both over the entries where `mask_i`; 0 elsewhere."""
-    count = mask_i.sum().clamp(min=1)
+def normalise(advantage_i: Tensor, mask_i: Tensor, epsilon: float = 1e-8, add: Callable[[Tensor], None] = lambda sums: None) -> Tensor:
+    """(A − mean) / (standard deviation + ε), both over the entries where `mask_i`; 0 elsewhere.
+
+    add: replaces sums over these entries by sums over more of them, which lie elsewhere.
+    """
     kept_i = torch.where(mask_i, advantage_i, 0.0)
-    centred_i = torch.where(mask_i, advantage_i - kept_i.sum() / count, 0.0)
-    return centred_i / ((centred_i.square().sum() / count).sqrt() + epsilon)
+    sums = torch.stack([kept_i.sum(), mask_i.sum().to(kept_i.dtype)])
+    add(sums)
+    count = sums[1].clamp(min=1)
+    centred_i = torch.where(mask_i, advantage_i - sums[0] / count, 0.0)
+    squares = centred_i.square().sum()
+    add(squares)
+    return centred_i / ((squares / count).sqrt() + epsilon)

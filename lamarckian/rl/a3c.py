@@ -15,7 +15,7 @@ from torch import Tensor
 from lamarckian import ops
 from lamarckian.errors import NumericsError
 from lamarckian.rl import columns
-from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob, suspects
+from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob, largest, suspects
 
 
 class A3CSettings(ActorCriticSettings):
@@ -74,7 +74,7 @@ class A3C(ActorCritic[A3CSettings]):
         try:
             metrics = self._learn(lambda: [self._differentiate(samples, part, self._entropy_weight.item(), spent)], counts["samples"] > 0)
         except NumericsError as error:
-            raise NumericsError(f"A3C, gradient at version {version}: {error}; {suspects(batch)}") from None
+            raise NumericsError(f"A3C, gradient at version {version}: {error}; {suspects(batch, self.peers)}") from None
         return metrics | {name: counts[name] for name in ("samples", "samples.stale")}
 
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
@@ -121,7 +121,7 @@ class A3C(ActorCritic[A3CSettings]):
             acted = [behaviour_log_prob(chunk[f"log_prob.{name}"].flatten(), x) for name, x in found.evaluations.items()]
             ratio = ops.ratio(sum(x.log_prob for x in found.evaluations.values()), sum(acted))  # type: ignore[arg-type]
             terms["kl"] = weight @ ops.kl_divergence(ratio)
-            return Loss(loss, terms, (ratio * (weight > 0)).max())
+            return Loss(loss, terms, largest(ratio * (weight > 0)))
 
     def _summary(self, steps: list[Step]) -> dict[str, float]:
         explained, mean = columns.explained(steps)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
-from typing import Annotated, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,7 +18,9 @@ from lamarckian.mdp import Role
 from lamarckian.nets import FlatParameters, Outputs, Policy, choose
 from lamarckian.nets.heads import Evaluation, Parameters
 from lamarckian.nets.precision import Dtype, MemoryFormat
-from lamarckian.rl.algorithm import Algorithm
+from lamarckian.rl.algorithm import Algorithm, Alone, Peers
+from lamarckian.rl.averaging import average
+from lamarckian.rl.optimiser import adam, factor
 
 Discount: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
@@ -75,6 +77,7 @@ class ActorCritic(ABC, Generic[SettingsOf]):
 
     axis: int
     """The axis of the prepared samples along which minibatches are split: 0, samples `[T·B, …]`, or 1, whole columns `[T, B, …]`."""
+    peers: Peers = Alone()
 
     def __init__(
         self,
@@ -107,6 +110,11 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         """
         self._reward_weights = self._per_reward("reward_weights", {**dict.fromkeys(self.role.rewards, 1.0), **weights})
 
+    @property
+    def reward_weights(self) -> dict[str, float]:
+        """The weights by reward name."""
+        return dict(zip(self.role.rewards, self._reward_weights.tolist(), strict=True))
+
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
         batch = {name: x.to(self.device, non_blocking=True) for name, x in batch.items()}
         samples, selected, metrics = self._samples(batch, version)
@@ -115,12 +123,13 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         spent = {"forward": 0.0, "backward": 0.0, "step": 0.0}
 
         def one_pass() -> list[Step]:
-            return [self._step(samples, part, entropy_weight, spent) for part in self._minibatches(count, selected)]
+            steps = (self._step(samples, part, entropy_weight, spent) for part in self._minibatches(count, selected))
+            return [step for step in steps if step]
 
         try:
             metrics |= self._learn(one_pass, metrics["samples"] > 0)
         except NumericsError as error:
-            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {suspects(batch)}") from None
+            raise NumericsError(f"{type(self).__name__}, update of version {version}: {error}; {suspects(batch, self.peers)}") from None
         metrics["learning_rate"] = learning_rate
         return metrics | {f"time.{name}_s": seconds for name, seconds in spent.items()}
 
@@ -206,15 +215,17 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return per_reward(self.role, setting, given).to(self.device)
 
     def _mask(self, batch: Mapping[str, Tensor], version: int) -> tuple[Tensor, dict[str, float]]:
-        """Which samples to learn from, bool `[T, B]`, and the metrics of that."""
+        """Which samples to learn from, bool `[T, B]`, and the metrics of that: all learners' together, but for the largest staleness."""
         limit, staleness = self.settings.max_staleness, version - batch["version"]
         mask = batch["learn"] if limit is None else batch["learn"] & (staleness <= limit)
-        used, learnable = int(mask.sum()), int(batch["learn"].sum())
+        sums = torch.tensor([*torch.stack([mask.sum(), batch["learn"].sum(), staleness.sum()]).tolist(), staleness.numel()])
+        self.peers.add(sums)
+        used, learnable, age, count = sums.tolist()
         return mask, {
             "samples": used,
             "samples.stale": learnable - used,
-            "staleness.mean": float(staleness.double().mean()),
-            "staleness.max": float(staleness.max()),
+            "staleness.mean": age / count,
+            "staleness.max": float(largest(staleness)),
         }
 
     def _minibatches(self, count: int, selected: Tensor | None) -> Iterator[Part]:
@@ -225,34 +236,41 @@ class ActorCritic(ABC, Generic[SettingsOf]):
             return
         order = torch.randperm(count if selected is None else len(selected), generator=self._generator).to(self.device)
         order = order if selected is None else selected[order]
-        yield from (part for part in order.tensor_split(minibatches) if len(part))
+        yield from (part for part in order.tensor_split(minibatches) if len(part) or self.peers.size > 1)
 
     def _step(self, samples: Mapping[str, Tensor], minibatch: Part, entropy_weight: float, spent: dict[str, float]) -> Step:
-        """One step of the optimiser."""
+        """One step of the optimiser; none, and no metrics, where no learner has a sample in its minibatch."""
         metrics = self._differentiate(samples, minibatch, entropy_weight, spent)
-        started = perf_counter()
-        self._apply(metrics["gradient_norm"])
-        spent["step"] += perf_counter() - started
+        if metrics:
+            started = perf_counter()
+            self._apply(metrics["gradient_norm"])
+            spent["step"] += perf_counter() - started
         return metrics
 
     def _differentiate(self, samples: Mapping[str, Tensor], minibatch: Part, entropy_weight: float, spent: dict[str, float]) -> Step:
-        """Computes the gradient, summed up over portions that fit the caches. Raises NumericsError where a number is not finite."""
+        """Computes the gradient, summed up over portions that fit the caches, and averages it with the peers.
+
+        Raises NumericsError where a number is not finite, at all of them alike.
+        """
         self.parameters.zero_gradient()
         size, parts = self._portions(samples, minibatch)
         losses: list[Loss] = []
         for part in parts:
             started = perf_counter()
-            losses.append(self._loss({name: take(x, part, self.axis) for name, x in samples.items()}, size, entropy_weight))
+            losses.append(self._loss({name: take(x, part, self.axis) for name, x in samples.items()}, max(size, 1), entropy_weight))
             middle = perf_counter()
             losses[-1].loss.backward()  # type: ignore[no-untyped-call]
             spent["forward"] += middle - started
             spent["backward"] += perf_counter() - middle
 
-        started = perf_counter()
         terms = torch.stack([torch.stack(list(loss.terms.values())) for loss in losses]).detach().sum(0)
+        ratio_max = torch.stack([loss.ratio_max for loss in losses]).max()
+        terms, weight = average(self.peers, self.parameters.gradient, torch.cat([terms, ratio_max[None]]), size)
+        if not weight:
+            return {}
+        started = perf_counter()
         # The only wait for the device: everything that is asked of this step comes in one piece.
-        ends = torch.stack([torch.stack([loss.ratio_max for loss in losses]).max(), torch.linalg.vector_norm(self.parameters.gradient)])
-        numbers = torch.cat([terms, ends]).tolist()
+        numbers = torch.cat([terms, torch.linalg.vector_norm(self.parameters.gradient)[None]]).tolist()
         metrics = dict(zip([*losses[0].terms, "ratio_max", "gradient_norm"], numbers, strict=True))
         if not all(map(math.isfinite, numbers)):
             wrong = ", ".join(f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value))
@@ -294,31 +312,6 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         return {f"{metric}.{name}": value for name, value in zip(self.role.rewards, values, strict=True)}
 
 
-class AdamSettings(Protocol):
-    """What `adam` wants to know."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def adam_betas(self) -> tuple[float, float]: ...
-    @property
-    def adam_epsilon(self) -> float: ...
-
-
-def adam(parameters: FlatParameters, settings: AdamSettings) -> tuple[torch.optim.Optimizer, dict[str, Tensor]]:
-    """The optimiser of `parameters`, and the state that it changes in place once that is attached to it."""
-    optimizer = torch.optim.Adam(
-        [parameters.parameter], lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
-    )
-    gradient = parameters.gradient
-    state = {
-        "step": torch.zeros((), device=gradient.device),
-        "exp_avg": torch.zeros_like(gradient),
-        "exp_avg_sq": torch.zeros_like(gradient),
-    }
-    return optimizer, state
-
-
 def per_reward(role: Role, setting: str, given: Mapping[str, float]) -> Tensor:
     """A number for each reward, `[R]`. Raises RecipeError where `given` does not name just the role's rewards."""
     if set(given) != set(role.rewards):
@@ -336,9 +329,9 @@ def require_state(algorithm: Algorithm, mine: Mapping[str, Tensor], state: Mappi
 
 
 def split(minibatch: Part, limit: int) -> tuple[int, list[Part]]:
-    """How long a minibatch is, and its parts, of at most `limit` each and as equal as can be."""
+    """How long a minibatch is, and its parts, of at most `limit` each and as equal as can be; one at least, if an empty one."""
     size = minibatch.stop if isinstance(minibatch, slice) else len(minibatch)
-    count = -(-size // limit)
+    count = max(-(-size // limit), 1)
     ranges = [slice(size * index // count, size * (index + 1) // count) for index in range(count)]
     return size, [part if isinstance(minibatch, slice) else minibatch[part] for part in ranges]
 
@@ -352,6 +345,11 @@ def rows_of(parameters: Parameters, rows: Part) -> Parameters:
 def take(x: Tensor, part: Part, axis: int) -> Tensor:
     """Entries of `x` along `axis`; a view, where `part` is a range."""
     return x.narrow(axis, part.start, part.stop - part.start) if isinstance(part, slice) else x.index_select(axis, part)
+
+
+def largest(x: Tensor) -> Tensor:
+    """The largest entry; 0 where there is none."""
+    return x.max() if x.numel() else x.new_zeros(())
 
 
 def under(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -369,15 +367,10 @@ def means(steps: list[Step], prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): sum(step[name] for step in steps) / len(steps) for name in names}
 
 
-def suspects(batch: Mapping[str, Tensor]) -> str:
+def suspects(batch: Mapping[str, Tensor], peers: Peers) -> str:
     """Which arrays of a batch are not finite."""
     counts = {name: int((~torch.isfinite(x)).sum()) for name, x in batch.items() if x.is_floating_point()}
     found = [f"{name} ({count} of {batch[name].numel()})" for name, count in counts.items() if count]
-    return f"not finite in the batch: {', '.join(found)}" if found else "the batch is finite: a lower learning rate may help"
-
-
-def factor(schedule: str, progress: float) -> float:
-    """1 at the run's start; at its end 1 if constant, else 0."""
-    if schedule == "constant":
-        return 1.0
-    return 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    if found:
+        return f"not finite in the batch: {', '.join(found)}"
+    return f"the batch{' of this learner' * (peers.size > 1)} is finite: a lower learning rate may help"

@@ -45,6 +45,9 @@ class Algorithm(Protocol):
     One whose settings depend on the run's shape has `prepare(steps, endless)`, called before anything starts: how long fragments are, and
     whether nothing in the recipe says when the run ends. It raises RecipeError where they do not fit.
 
+    One that may learn together with others has the attribute `peers`, set before the first update: their updates are as one on all their
+    batches, and end in the same parameters. All of them are made alike, with batches of one layout.
+
     One with a replay has besides `save_replay()`, which gives it as arrays by name (views, good until the next update), and
     `load_replay(arrays)`, called after `load_state_dict`; the newest checkpoint alone holds it, so it must do without, too.
     """
@@ -104,6 +107,13 @@ class GradientAlgorithm(Algorithm, Protocol):
 def from_gradients(algorithm: object) -> bool:
     """Whether an algorithm, or its class, is a `GradientAlgorithm`."""
     return getattr(algorithm, "from_gradients", False)
+
+
+def learns_together(algorithm: object) -> bool:
+    """Whether an algorithm, or its class, may have `peers`: not where actors compute the gradients, nor where one learner alone judges
+    by recorded matches how it goes on.
+    """
+    return hasattr(algorithm, "peers") and not from_gradients(algorithm) and not hasattr(algorithm, "validate")
 
 
 def publication(algorithm: Algorithm | GradientAlgorithm) -> np.ndarray:

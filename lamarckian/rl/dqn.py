@@ -19,10 +19,13 @@ from lamarckian.data.replay import Replay, Sequences, Windows, require_memory
 from lamarckian.errors import NumericsError, RecipeError
 from lamarckian.mdp import Role
 from lamarckian.nets import FlatParameters, QNetwork, activity, choose, mode
-from lamarckian.nets.heads import Parameters
+from lamarckian.nets.heads import Parameters, mean_over_heads
 from lamarckian.nets.precision import Dtype, MemoryFormat
 from lamarckian.recipe.sizes import Size, parse_size
-from lamarckian.rl.actor_critic import Decay, Discount, Step, adam, factor, per_reward, require_state, rows_of, split, suspects
+from lamarckian.rl.actor_critic import Decay, Discount, Step, per_reward, require_state, rows_of, split, suspects
+from lamarckian.rl.algorithm import Alone, Peers
+from lamarckian.rl.averaging import average
+from lamarckian.rl.optimiser import adam, factor
 
 
 class DQNSettings(BaseModel):
@@ -80,6 +83,8 @@ class DQNSettings(BaseModel):
 class DQN:
     """Fragments → versions, see `Algorithm`. The same seed and the same batches give the same versions, bit for bit.
 
+    Of several learners each has a replay of its own and draws a minibatch of its own, and the first step waits for the last replay.
+
     With several heads the target is one for all, the mean over the heads that matter of their value of what each would do next, and so are
     error and loss means over the heads that mattered (Tavakoli et al. 2018, https://arxiv.org/abs/1711.08946, eq. 5 and 6).
 
@@ -101,6 +106,7 @@ class DQN:
     Settings = DQNSettings
     network: ClassVar[str] = "q"
     opponents: ClassVar[Mapping[str, str]] = {"epsilon": "final_epsilon"}
+    peers: Peers = Alone()
 
     def __init__(
         self,
@@ -134,13 +140,21 @@ class DQN:
         given = {**dict.fromkeys(self.role.rewards, 1.0), **weights}
         self._reward_weights = per_reward(self.role, "reward_weights", given).to(self.device)
 
+    @property
+    def reward_weights(self) -> dict[str, float]:
+        """As `ActorCritic.reward_weights`."""
+        return dict(zip(self.role.rewards, self._reward_weights.tolist(), strict=True))
+
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
         settings = self.settings
         spent = dict.fromkeys(("store", "sample", "forward", "backward", "step"), 0.0)
         started = perf_counter()
         replay = self._filled(batch)
-        self._played += batch["learn"].numel()
         spent["store"] = perf_counter() - started
+        sums = torch.tensor([batch["learn"].numel(), int(batch["learn"].sum()), replay.eligible_samples >= settings.learning_starts])
+        self.peers.add(sums)
+        played, learnable, all_ready = sums.tolist()
+        self._played += played
 
         learning_rate = settings.learning_rate * factor(settings.learning_rate_schedule, progress)
         self._optimizer.param_groups[0]["lr"] = learning_rate
@@ -148,13 +162,13 @@ class DQN:
         if settings.prioritised:
             beta = settings.importance_exponent + (settings.final_importance_exponent - settings.importance_exponent) * progress
         count = 0.0
-        if replay.eligible_samples >= settings.learning_starts:
+        if all_ready == self.peers.size:
             drawn = self._entries(replay) * (replay.steps if self.policy.state else 1)
-            count, self._due = divmod(self._due + batch["learn"].numel() * settings.replay_ratio, drawn)
+            count, self._due = divmod(self._due + played / self.peers.size * settings.replay_ratio, drawn)
         try:
             steps = [self._step(replay, beta, version, spent) for _ in range(int(count))]
         except NumericsError as error:
-            raise NumericsError(f"DQN, update of version {version}: {error}; {suspects(batch)}") from None
+            raise NumericsError(f"DQN, update of version {version}: {error}; {suspects(batch, self.peers)}") from None
         self._set_epsilon(progress)
         staleness = version - batch["version"]
         return {
@@ -167,7 +181,7 @@ class DQN:
             "replay.size_bytes": replay.size_bytes,
             "learning_rate": learning_rate,
             "optimiser.steps": count,
-            "samples": int(batch["learn"].sum()),
+            "samples": learnable,
             "staleness.mean": float(staleness.double().mean()),
             "staleness.max": float(staleness.max()),
             **{f"time.{name}_s": seconds for name, seconds in spent.items()},
@@ -262,11 +276,11 @@ class DQN:
         self.parameters.zero_gradient()
         size, rows = len(entries), self.precision.rows
         if self.policy.state:
-            size, rows = max(int(drawn.learn[:, settings.burn_in :].sum()), 1), max(rows // (replay.steps + 1), 1)
+            size, rows = int(drawn.learn[:, settings.burn_in :].sum()), max(rows // (replay.steps + 1), 1)
         sums, errors = [], []
         for part in split(slice(0, len(entries)), rows)[1]:
             started = perf_counter()
-            loss, error, terms = judge(tensors.map(itemgetter(part)), weight[part], size)
+            loss, error, terms = judge(tensors.map(itemgetter(part)), weight[part], max(size, 1))
             middle = perf_counter()
             loss.backward()  # type: ignore[no-untyped-call]
             spent["forward"] += middle - started
@@ -274,11 +288,11 @@ class DQN:
             sums.append(terms)
             errors.append(error)
 
+        gradient, error = self.parameters.gradient, torch.cat(errors)
+        terms, _ = average(self.peers, gradient, torch.cat([torch.stack(sums).sum(0), error.mean()[None]]), size)
         started = perf_counter()
-        gradient = self.parameters.gradient
-        error = torch.cat(errors)
         # The only wait for the device: everything that is asked of this step comes in one piece.
-        numbers = torch.cat([torch.stack(sums).sum(0), error.mean()[None], torch.linalg.vector_norm(gradient)[None], error]).cpu()
+        numbers = torch.cat([terms, torch.linalg.vector_norm(gradient)[None], error]).cpu()
         metrics = dict(zip(("loss", "q.mean", "target.mean", "td_error.mean", "gradient_norm"), numbers[:5].tolist(), strict=True))
         if not all(map(math.isfinite, metrics.values())):
             wrong = ", ".join(f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value))
@@ -321,7 +335,7 @@ class DQN:
         with torch.no_grad():
             judged = self._unrolled(self._target, drawn)
             best = mode(self.role, self.policy.heads, chosen if self.settings.double else judged, legal)
-            value = _mean_over_heads(self._values(judged, best), activity(self.role, best)).unflatten(0, (-1, columns))
+            value = mean_over_heads(self._values(judged, best), activity(self.role, best)).unflatten(0, (-1, columns))
             value = value.gather(0, drawn.ends[:, begin:].T - begin).flatten()
             target = _time_major(drawn.returns[:, begin:]) @ self._reward_weights + _time_major(drawn.discount[:, begin:]) * value
         taken = self._values({name: rows_of(q, slice(rows)) for name, q in chosen.items()}, actions)
@@ -336,10 +350,10 @@ class DQN:
         """Loss, |TD error| and Q of each sample, means over the heads that mattered; the last two without gradients."""
         active = activity(self.role, actions)
         error = ops.huber if self.settings.loss == "huber" else ops.squared_error
-        losses = _mean_over_heads({name: error(q, target) for name, q in taken.items()}, active)
+        losses = mean_over_heads({name: error(q, target) for name, q in taken.items()}, active)
         with torch.no_grad():
-            errors = _mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active)
-            return losses, errors, _mean_over_heads(taken, active).detach()
+            errors = mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active)
+            return losses, errors, mean_over_heads(taken, active).detach()
 
     def _unrolled(self, network: QNetwork, drawn: Sequences[Tensor]) -> dict[str, Parameters]:
         """What a network says in all rows of some columns but those of the burn-in, time-major `[(T+1−burn_in)·K, n]` by head."""
@@ -360,7 +374,7 @@ class DQN:
         judged = self._qualities(self._target, windows.next_inputs)
         chosen = self._qualities(self.policy, windows.next_inputs) if self.settings.double else judged
         best = mode(self.role, self.policy.heads, chosen, windows.next_legal)
-        value = _mean_over_heads(self._values(judged, best), activity(self.role, best))
+        value = mean_over_heads(self._values(judged, best), activity(self.role, best))
         return windows.returns @ self._reward_weights + windows.discount * value
 
     def _qualities(self, network: QNetwork, inputs: Mapping[str, Tensor]) -> dict[str, Parameters]:
@@ -375,11 +389,3 @@ class DQN:
 def _time_major(x: Tensor) -> Tensor:
     """`[K, T, …]` → `[T·K, …]`."""
     return x.transpose(0, 1).flatten(0, 1)
-
-
-def _mean_over_heads(values: Mapping[str, Tensor], active: Mapping[str, Tensor | None]) -> Tensor:
-    """The mean of `values` over the heads that matter, `[K]`; the first one always does."""
-    if len(values) == 1:
-        return next(iter(values.values()))
-    weights = {name: torch.ones_like(x) if (here := active[name]) is None else here.to(x.dtype) for name, x in values.items()}
-    return sum(x * weights[name] for name, x in values.items()) / sum(weights.values())  # type: ignore[return-value]

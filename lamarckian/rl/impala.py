@@ -12,7 +12,7 @@ from torch import Tensor
 from lamarckian import ops
 from lamarckian.nets.heads import Evaluation
 from lamarckian.rl import columns
-from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob
+from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob, largest
 
 
 class IMPALASettings(ActorCriticSettings):
@@ -72,7 +72,7 @@ class IMPALA(ActorCritic[IMPALASettings]):
             target = torch.stack([trace.target_t for trace in traces]).mean(0).flatten(0, 1)
             ratio_terms = self._ratio_terms(ratios, weight, used)
         loss, terms = columns.loss(self, found, weight, advantages, target, entropy_weight)
-        return Loss(loss, terms | ratio_terms, (ratios * (weight > 0)).max())
+        return Loss(loss, terms | ratio_terms, largest(ratios * (weight > 0)))
 
     def _ratios(self, evaluations: Mapping[str, Evaluation], chunk: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Ratios `[1, T·B]`, or `[heads, T·B]` where decoupled; and where they count, bool, the same."""

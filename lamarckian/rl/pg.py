@@ -10,12 +10,12 @@ from pydantic import Field
 from torch import Tensor
 
 from lamarckian import ops
-from lamarckian.data.episodes import EpisodeBuffer
+from lamarckian.data.episodes import KEPT, EpisodeBuffer
 from lamarckian.errors import RecipeError
 from lamarckian.mdp import Role
 from lamarckian.nets import Policy, evaluate
 from lamarckian.nets.heads import valid_counts
-from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob, means, under
+from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, Step, behaviour_log_prob, largest, means, under
 
 BUFFER = "buffer."
 
@@ -84,8 +84,10 @@ class PG(ActorCritic[PGSettings]):
             "buffer.waiting": self._buffer.waiting,
             "buffer.dropped": self._buffer.dropped,
         }
-        drawn = {name: torch.from_numpy(x) for name, x in steps.items()}
-        if not drawn or not len(drawn["uses"]):
+        drawn = _no_steps(batch) | {name: torch.from_numpy(x) for name, x in steps.items()}
+        count = torch.tensor([len(drawn["uses"])])
+        self.peers.add(count)
+        if not count:
             return {"samples": 0, **buffered}
         drawn["learn"] = torch.ones(len(drawn["uses"]), dtype=torch.bool)
         return super().update(drawn, version, progress) | buffered
@@ -100,8 +102,9 @@ class PG(ActorCritic[PGSettings]):
     def _samples(self, batch: Mapping[str, Tensor], version: int) -> tuple[dict[str, Tensor], Tensor | None, dict[str, float]]:
         """The steps that were drawn, `[K, …]`."""
         mask, metrics = self._mask(batch, version)
-        metrics["samples.unseen"] = float((batch["uses"] == 0).float().mean())
-        metrics |= self._by_reward("return.mean", batch["return"].mean(0).tolist())
+        if len(mask):
+            metrics["samples.unseen"] = float((batch["uses"] == 0).float().mean())
+            metrics |= self._by_reward("return.mean", batch["return"].mean(0).tolist())
         samples = {
             name: x for name, x in batch.items() if name == "return" or name.startswith(("inputs.", "legal.", "action.", "log_prob."))
         }
@@ -130,7 +133,7 @@ class PG(ActorCritic[PGSettings]):
                 terms[f"kl.{name}"] = ops.kl_divergence(ratio).sum() / size
                 terms[f"weight.{name}"] = (ratio.clamp(max=1) * active).sum() / size
                 terms[f"active.{name}"] = active.sum() / size
-                ratios.append(ratio.max())
+                ratios.append(largest(ratio))
         if settings.baseline:
             value_loss = self.value_error()(outputs.value, returns).sum(0) / size
             loss = loss + settings.value_weight * value_loss.sum()
@@ -140,3 +143,9 @@ class PG(ActorCritic[PGSettings]):
     def _summary(self, steps: list[Step]) -> dict[str, float]:
         weight, active = sum(means(steps, "weight.").values()), sum(means(steps, "active.").values())
         return super()._summary(steps) | {"weight.mean": weight / max(active, 1e-9)}
+
+
+def _no_steps(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a draw of no steps at all has, of a buffer that has had none yet."""
+    names = [name for name in batch if name == "version" or name.startswith(KEPT)]
+    return {name: batch[name].flatten(0, 1)[:0].cpu() for name in names} | {"return": batch["reward"].flatten(0, 1)[:0].cpu()}

@@ -17,6 +17,7 @@ from lamarckian.rl.actor_critic import (
     Loss,
     Step,
     behaviour_log_prob,
+    largest,
     means,
     rows_of,
     under,
@@ -70,7 +71,7 @@ class PPO(ActorCritic[PPOSettings]):
         mask, metrics = self._mask(batch, version)
         scalar = advantage @ self._reward_weights
         if settings.normalise_advantage:
-            scalar = ops.normalise(scalar, mask)
+            scalar = ops.normalise(scalar, mask, add=self.peers.add)
         rows = {name: x for name, x in batch.items() if name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
         rows |= {"advantage": scalar, "target": target, "value": value}
         samples = {name: x[: len(value)] for name, x in rows.items()}
@@ -82,7 +83,7 @@ class PPO(ActorCritic[PPOSettings]):
         learned = mask.any(0) if self.recurrent else mask.flatten()
         selected = None if bool(learned.all()) else learned.nonzero().squeeze(1)
         kept_target, kept_value = target[mask], value[mask]
-        if metrics["samples"]:
+        if len(kept_target):
             variance, rest = kept_target.var(0, unbiased=False), (kept_target - kept_value).var(0, unbiased=False)
             explained = torch.where(variance > 0, 1 - rest / variance, 0.0)
             metrics |= self._by_reward("explained_variance", explained.tolist())
@@ -129,7 +130,7 @@ class PPO(ActorCritic[PPOSettings]):
                 terms[f"kl.{name}"] = ops.kl_divergence(ratio).sum() / size
                 terms[f"clipped.{name}"] = ((ratio - 1).abs() > settings.clip).sum() / size
                 terms[f"active.{name}"] = (ratio.new_tensor(len(ratio)) if active is None else active.sum()) / size
-                ratios.append(ratio.max())
+                ratios.append(largest(ratio))
 
         error = self.value_error()
         if settings.value_clip is None:
