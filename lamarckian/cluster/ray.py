@@ -62,8 +62,8 @@ class _Placed(Record):
 class RayCluster:
     """A `Cluster` of the machines of a Ray cluster. It belongs to one thread at a time.
 
-    address: "HOST:PORT" of the Ray cluster to join, or "auto" for the one that this machine is in by `ray start`, or that RAY_ADDRESS names.
-        Where there is none, "auto" starts one, which `close` ends. Where this process has joined one before, "auto" is that.
+    address: "HOST:PORT" of the Ray cluster to join; "auto" for the one that this machine is in by `ray start` or RAY_ADDRESS names. Where
+        there is none, "auto" starts one, which `close` ends. Where this process has joined one before, "auto" is that.
     max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
 
     The first process on a machine starts a keeper there, which reserves the cores and GPUs that Ray has to give. Processes are children of
@@ -271,8 +271,10 @@ def _join(ray: Any, address: str) -> bool:
         with _own_signals():
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        what = f"the Ray cluster at {found} cannot be joined: {error}. {advice}" if found else f"Ray cannot be started: {error}"
-        raise MisuseError(what) from error
+        why = str(error.__cause__ or error)
+        if found is None:
+            raise MisuseError(f"Ray cannot be started on this machine: {why}") from error
+        raise MisuseError(f"the Ray cluster at {found} cannot be joined: {why}. {advice} Is RAY_AUTH_TOKEN the same?") from error
     ray._private.worker._worker_logs_enabled = False  # else it prints, to stdout, when a keeper dies
     return True
 
