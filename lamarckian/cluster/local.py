@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from lamarckian.cluster.child import Launch
 from lamarckian.cluster.interface import Exit, Failure, Machine, Process
 from lamarckian.cluster.machine import cores
-from lamarckian.errors import ProcessError
+from lamarckian.cluster.register import Record, Register, check_machine
 from lamarckian.transport.memory import anonymous_file
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _LINE_BYTES = 1024
 
 
 @dataclass
-class _Child:
+class _Child(Record):
     """A process, and what is needed to start it anew."""
 
     launch: Launch
@@ -39,8 +39,6 @@ class _Child:
     report_fd: int
     tail: deque[bytes]
     reader: threading.Thread
-    deaths: deque[float] = field(default_factory=deque)
-    exit: Exit | None = None
 
     def process(self) -> Process:
         return Process(self.launch.name, self.launch.config["attempt"], self.popen.pid)
@@ -51,16 +49,16 @@ class LocalCluster:
 
     max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
     parts: as how many machines it passes for, all of them this one.
+    path: where children find modules; None for where this process does.
 
     What a child writes is logged line by line, as a warning: a child has nothing to print when all is well.
     Ctrl-C reaches this process only.
     """
 
-    def __init__(self, max_deaths: int = 3, window_s: float = 60.0, parts: int = 1) -> None:
-        self._max_deaths = max_deaths
-        self._window_s = window_s
+    def __init__(self, max_deaths: int = 3, window_s: float = 60.0, parts: int = 1, path: Sequence[str] | None = None) -> None:
+        self._path = path
         self._machines = [Machine(f"machine-{index}", "127.0.0.1", cores()) for index in range(parts)]
-        self._children: dict[str, _Child] = {}
+        self._children: Register[_Child] = Register(max_deaths, window_s)
         # Nothing is ever written to this pipe. Its writing end closes when this process is no more, and each child knows.
         self._lifeline, self._life = os.pipe()
 
@@ -82,13 +80,16 @@ class LocalCluster:
         fds: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
         machine: str | None = None,
+        attempt: int = 0,
     ) -> Process:
-        """As `Cluster.start`. The descriptors must stay open here as long as the process may be started anew."""
-        if machine is not None and machine not in (known := [there.name for there in self._machines]):
-            raise ProcessError(f"{name} is to run on {machine!r}, but the machines are {', '.join(known)}")
-        if name in self._children and self._children[name].exit is None:
-            raise ValueError(f"a process named {name!r} is there already")
-        child = self._spawn(name, target, {**config, "attempt": 0}, fds, environment or {})
+        """As `Cluster.start`. The descriptors must stay open here as long as the process may be started anew.
+
+        attempt: at which it begins to count, where it is not the first.
+        """
+        if machine is not None:
+            check_machine(name, machine, [there.name for there in self._machines])
+        self._children.check_free(name)
+        child = self._spawn(name, target, {**config, "attempt": attempt}, fds, environment or {})
         self._children[name] = child
         return child.process()
 
@@ -97,20 +98,14 @@ class LocalCluster:
         exits = []
         for child in self._children.values():
             if child.exit is None and child.popen.poll() is not None:
-                child.exit = _end(child)
-                child.deaths.append(time.monotonic())
-                exits.append(child.exit)
+                exit = _end(child)
+                self._children.end(child, exit)
+                exits.append(exit)
         return exits
 
     def restart(self, name: str) -> Process:
         """As `Cluster.restart`."""
-        old = self._children.get(name)
-        if old is None or old.exit is None:
-            raise ValueError(f"only a process whose end was told can be started anew; {name!r} is not one")
-        while old.deaths and old.deaths[0] < time.monotonic() - self._window_s:
-            old.deaths.popleft()
-        if len(old.deaths) > self._max_deaths:
-            raise ProcessError(f"a process ended {len(old.deaths)} times within {self._window_s:g} s: {old.exit.describe()}")
+        old = self._children.revive(name)
         config = {**old.launch.config, "attempt": old.launch.config["attempt"] + 1}
         child = self._spawn(name, old.launch.target, config, old.fds, old.environment)
         child.deaths = old.deaths
@@ -136,7 +131,8 @@ class LocalCluster:
         report_fd, launch_fd = anonymous_file(), anonymous_file()
         # The system too ends a child with its parent, but by parent it means the thread that started the child.
         bound = threading.current_thread() is threading.main_thread()
-        launch = Launch(name, target, config, sys.path, report_fd, self._lifeline, bound)
+        path = list(sys.path if self._path is None else self._path)
+        launch = Launch(name, target, config, path, report_fd, self._lifeline, bound)
         try:
             # A file, not a pipe: it takes a config of any size without waiting for the child to read.
             os.pwrite(launch_fd, msgspec.msgpack.encode(launch), 0)

@@ -36,7 +36,11 @@ def tell(config: dict) -> None:
     seen = (
         f"{config['attempt']} {os.environ.get('OMP_NUM_THREADS')} {'torch' in sys.modules} {'typer' in sys.modules} {len(config['text'])}"
     )
-    os.write(config["fd"], seen.encode())
+    Path(config["path"]).write_text(seen)
+
+
+def write(config: dict) -> None:
+    os.write(config["fd"], b"written")
 
 
 def fail(config: dict) -> None:
@@ -55,7 +59,7 @@ def leave(config: dict) -> None:
 
 def obey_interrupt(config: dict) -> None:
     os.kill(os.getpid(), signal.SIGINT)
-    os.write(config["fd"], b"still here")
+    Path(config["ready"]).touch()
     time.sleep(60)
 
 
