@@ -13,6 +13,7 @@ from lamarckian.actor.dispatch import DispatchConfig, DispatchReport, Forget
 from lamarckian.cluster.interface import Exit, Machine, Process
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.fragment import Layout
+from lamarckian.data.packing import Setting
 from lamarckian.data.pool import create_block
 from lamarckian.record.status import MachineStatus, Processes
 from lamarckian.transport.channel import Inbox, Outbox, local_address, open_terms
@@ -44,7 +45,7 @@ class Orders(msgspec.Struct, frozen=True):
     pools: list[str]
     network: bool
     keys: str | None
-    packing: str
+    packing: Setting
     hold_bytes: int
 
 
@@ -77,8 +78,15 @@ class Station:
         self._notes: list[str] = []
         self._generation = 0
         self._told_s = 0.0
-        common = {"network": orders.network, "keys": orders.keys}
-        relay = {"root": orders.root, "name": name, "host": orders.machine.address, "board_fd": self._board.fd, **common}
+        relay = {
+            "root": orders.root,
+            "name": name,
+            "host": orders.machine.address,
+            "board_fd": self._board.fd,
+            "parameters": orders.parameters,
+            "network": orders.network,
+            "keys": orders.keys,
+        }
         dispatch = DispatchConfig(
             name=name,
             layout=orders.layout,
@@ -90,9 +98,10 @@ class Station:
             packing=orders.packing,
             hold_bytes=orders.hold_bytes,
             lent=SLOTS,
-            **common,
+            network=orders.network,
+            keys=orders.keys,
         )
-        self._start("relay", "lamarckian.transport.relay:main", relay | {"parameters": orders.parameters}, self._board.fd)
+        self._start("relay", "lamarckian.transport.relay:main", relay, self._board.fd)
         self._start("dispatch", "lamarckian.actor.dispatch:main", msgspec.to_builtins(dispatch), self._block.fd)
 
     def advance(self) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lamarckian.evaluate.changes import waiting
+from lamarckian.evaluate.distant import DistantFleet
+from lamarckian.evaluate.plan import build_learning, plan
 from lamarckian.evaluate.posts import Ended, Post, Teller
 from lamarckian.evaluate.training import Training
+from lamarckian.learner.learner import follow as learn_with
 from lamarckian.recipe import load
 from lamarckian.record import checkpoint
 from lamarckian.record.run import Run
+from lamarckian.rl.algorithm import publication
+
+_LOG = logging.getLogger(__name__)
 
 
 def main(config: dict[str, Any]) -> None:
@@ -22,6 +29,20 @@ def main(config: dict[str, Any]) -> None:
         follow(post)
     else:
         lead(post)
+
+
+def follow(post: Post) -> None:
+    """Another learner: it learns what the first does, from a part of what is played, and leaves all else to that."""
+    recipe = post.resolved()
+    parts = plan(recipe)
+    algorithm = build_learning(parts)
+    with post.join(parts.device) as ring:
+        assert ring is not None
+        fleet = DistantFleet(parts, post, 0, publication(algorithm), _LOG.warning)
+        try:
+            learn_with(algorithm, fleet, ring)
+        finally:
+            fleet.close()
 
 
 def lead(post: Post) -> None:

@@ -23,6 +23,7 @@ from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.recipe.league import League
 from lamarckian.record import checkpoint
 from lamarckian.record.league import LeagueFolder
+from lamarckian.record.progress import fraction
 from lamarckian.record.run import Run, open_training
 from lamarckian.record.signature import check_signature, differences
 from lamarckian.rl.algorithm import from_gradients, opponent_values
@@ -88,6 +89,17 @@ def plan(recipe: Recipe, run: Run | None = None) -> Plan:
         actors,
         _device(recipe.learner.device),
     )
+
+
+def build_learning(plan: Plan) -> Any:
+    """The recipe's algorithm, with nothing learned yet. Raises RecipeError where its settings do not fit the run."""
+    recipe = plan.recipe
+    algorithm: Any = plugins.build(
+        "algorithm", recipe.algorithm, plan.policy, plan.role, device=plan.device, dtype=recipe.learner.dtype, seed=recipe.seed
+    )
+    if hasattr(algorithm, "prepare"):
+        algorithm.prepare(plan.layout.steps, fraction(recipe.stop, {"steps": 0, "updates": 0, "minutes": 0.0}) is None)
+    return algorithm
 
 
 def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) -> Description:

@@ -7,15 +7,19 @@ to show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from lamarckian.learner.ring import Ring
 from lamarckian.recipe import Recipe, resolve
 from lamarckian.transport.channel import Outbox, Terms, open_terms
 
 HEARD_S = 10.0
+SILENCE_S = 60.0
+"""How long a learner may be busy with an update, or a checkpoint, before the others take it for lost."""
 
 
 class Addresses(msgspec.Struct, frozen=True):
@@ -50,6 +54,20 @@ class Post(msgspec.Struct, frozen=True):
 
     def resolved(self) -> Recipe:
         return resolve(self.recipe)
+
+    @contextmanager
+    def join(self, device: str) -> Iterator[Ring | None]:
+        """The ring of the learners while the block lasts; None where there is one learner. device: on which it learns."""
+        size = len(self.addresses.pools)
+        if size == 1:
+            yield None
+            return
+        host, port = self.addresses.ring.removeprefix("tcp://").rsplit(":", 1)
+        ring = Ring(self.rank, size, host, int(port), SILENCE_S, device)
+        try:
+            yield ring
+        finally:
+            ring.close()
 
 
 class Line(msgspec.Struct, frozen=True, tag=True):

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lamarckian import plugins
 from lamarckian.data.pool import MatchResult
 from lamarckian.errors import CheckpointError, NumericsError
 from lamarckian.evaluate.changes import Changes
@@ -22,10 +21,11 @@ from lamarckian.evaluate.fleet import ParallelFleet, SerialFleet
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.league import League
 from lamarckian.evaluate.paid import Paid
-from lamarckian.evaluate.plan import begin_from, plan, restore
+from lamarckian.evaluate.plan import begin_from, build_learning, plan, restore
 from lamarckian.evaluate.posts import Post
 from lamarckian.evaluate.study import Study
 from lamarckian.learner.learner import Learner, Meter
+from lamarckian.learner.ring import Ring
 from lamarckian.nets.policy import parameter_count
 from lamarckian.recipe import Recipe
 from lamarckian.record import checkpoint
@@ -106,12 +106,7 @@ class Training:
         self._plan = plan(recipe, run)
         if recipe.start is not None and not resume:
             begin_from(recipe.start, recipe, self._plan.policy, self._plan.role)
-        self._algorithm = plugins.build(
-            "algorithm", recipe.algorithm, self._plan.policy, self._plan.role,
-            device=self._plan.device, dtype=recipe.learner.dtype, seed=recipe.seed,
-        )  # fmt: skip
-        if hasattr(self._algorithm, "prepare"):
-            self._algorithm.prepare(self._plan.layout.steps, fraction(recipe.stop, {"steps": 0, "updates": 0, "minutes": 0.0}) is None)
+        self._algorithm = build_learning(self._plan)
         self._totals = Totals()
         self._studies = hasattr(self._algorithm, "validate")
         self._saved = checkpoint.load(run) if resume else None
@@ -129,11 +124,12 @@ class Training:
             metrics = stack.enter_context(Metrics(self._run, self._saved.steps if self._saved else None))
             if self._changes.due:
                 self._progress.note(f"from here on {_listed(self._changes.weights)}")
+            ring = None if self._post is None else stack.enter_context(self._post.join(self._plan.device))
             fleet = self._fleet()
             stack.callback(fleet.close)
             self._progress.note(f"{parameter_count(self._plan.policy):,} parameters, {self._players()}")
             stack.enter_context(interrupts(self._interrupt))
-            self._loop(fleet, metrics)
+            self._loop(fleet, metrics, ring)
             self._changes.keep(self._totals.steps, self._totals.version)
             folder = self._save(fleet)
         totals = self._totals
@@ -141,9 +137,9 @@ class Training:
         scored = "epoch" if self._studies else "match"
         return Summary(self._stopped, totals.steps, totals.version, score, scored, totals.seconds / 60, folder)
 
-    def _loop(self, fleet: AnyFleet, metrics: Metrics) -> None:
+    def _loop(self, fleet: AnyFleet, metrics: Metrics, ring: Ring | None) -> None:
         totals, paid = self._totals, Paid(self._recipe.learners, lambda: self._changes.weights)
-        learner = Learner(self._algorithm, fleet, totals.version, paid)
+        learner = Learner(self._algorithm, fleet, totals.version, paid, ring)
         every = self._recipe.checkpoint
         started = time.perf_counter() - totals.seconds
         saved_s, recorded_s = totals.seconds, totals.seconds
@@ -174,6 +170,7 @@ class Training:
             ):
                 saved_s = totals.seconds
                 self._save(fleet)
+        learner.end()
 
     def _judge(self, fleet: AnyFleet, meter: Meter) -> bool:
         """Whether the present version was judged by recorded matches, and no version before was better."""

@@ -14,6 +14,7 @@ import psutil
 from lamarckian.cluster.machine import cores
 from lamarckian.data.pool import MatchResult, PoolStatistics
 from lamarckian.learner.batches import Batch
+from lamarckian.learner.staleness import Staleness
 from lamarckian.learner.together import Companions, Intent, Report, begin, tell
 from lamarckian.rl.algorithm import Algorithm, publication
 
@@ -68,7 +69,7 @@ class Learner:
         self._ring = ring
         self._batch: Batch | None = None
         if ring is not None:
-            begin(algorithm, ring, version)
+            self.version = begin(algorithm, ring, version)
 
     def update(self, share: float) -> tuple[int, list[MatchResult]] | None:
         """Learns from one batch and publishes; how many samples it had, and the matches that ended. None: no batch yet.
@@ -82,6 +83,7 @@ class Learner:
         agreed = self._agree(share)
         if batch is None or agreed is None:
             return None
+        self.meter.staleness.add(batch.arrays["version"], self.version)
         values = self._algorithm.update(batch.tensors, self.version, agreed)
         self.version += 1
         with self.meter.timing("publish"):
@@ -124,9 +126,12 @@ class Learner:
         return reports
 
 
-def follow(algorithm: Algorithm, fleet: Fleet, ring: Companions, version: int) -> None:
-    """Learns with rank 0 until that ends it; raises as `Learner.update`. What a follower publishes, its fleet need not show anybody."""
-    learner = Learner(algorithm, fleet, version, ring=ring)
+def follow(algorithm: Algorithm, fleet: Fleet, ring: Companions) -> None:
+    """Learns with rank 0, from its version on, until that ends it; raises as `Learner.update`.
+
+    What a follower publishes, its fleet need not show anybody.
+    """
+    learner = Learner(algorithm, fleet, 0, ring=ring)
     while not learner.ended:
         learner.update(0.0)
 
@@ -136,6 +141,7 @@ class Meter:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self.staleness = Staleness()
         self._start()
 
     def add(self, samples: int, results: list[MatchResult], seconds: Mapping[str, float], values: Mapping[str, float]) -> None:
@@ -169,6 +175,7 @@ class Meter:
         line["cpu"] = max(0.0, _cpu_s() - self._cpu_s) / (wall * cores())
         line |= {name: max(values) if name == "staleness/max" else fmean(values) for name, values in self._values.items()}
         line["staleness"] = line.pop("staleness/mean", 0.0)
+        line |= self.staleness.take()
         line |= {f"time/{name}": seconds / wall for name, seconds in self._spent.items()}
         acting = sum(self._acting.values())
         line |= {f"actor/{name.removesuffix('_s')}": seconds / acting for name, seconds in self._acting.items() if acting}

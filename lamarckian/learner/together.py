@@ -65,10 +65,10 @@ def tell(ring: Companions, message: Told) -> list[Told]:
         raise RingError(f"another learner's {kind.__name__} is not understood ({error}); install the same version everywhere") from None
 
 
-def begin(algorithm: Algorithm, ring: Companions, version: int) -> None:
-    """Gives all learners the state of rank 0, and its peers to `algorithm`.
+def begin(algorithm: Algorithm, ring: Companions, version: int) -> int:
+    """Gives all learners the state of rank 0, whose version it returns, and its peers to `algorithm`.
 
-    Raises RecipeError where it learns alone, and at all learners RingError where they differ in algorithm, network or version.
+    Raises RecipeError where it learns alone, and at all learners RingError where they differ in algorithm or network.
     """
     if not learns_together(algorithm):
         raise RecipeError(f"{type(algorithm).__name__} learns alone; train with one learner, or by another algorithm")
@@ -78,7 +78,7 @@ def begin(algorithm: Algorithm, ring: Companions, version: int) -> None:
     beginnings = tell(ring, Beginning(version, type(algorithm).__name__, shapes, manifest))
     first = beginnings[0]
     for rank, other in enumerate(beginnings):
-        for what in ("algorithm", "version", "parameters"):
+        for what in ("algorithm", "parameters"):
             theirs, ours = getattr(other, what), getattr(first, what)
             if theirs != ours:
                 raise RingError(
@@ -96,6 +96,7 @@ def begin(algorithm: Algorithm, ring: Companions, version: int) -> None:
         }
         algorithm.load_state_dict(tensors)
     algorithm.peers = ring  # type: ignore[attr-defined]
+    return first.version
 
 
 def _bytes(x: Tensor) -> Tensor:

@@ -234,7 +234,9 @@ def test_a_machine_that_is_lost_and_one_that_joins(cluster, ray_cluster):
 def test_another_version_is_refused(cluster, monkeypatch):
     there = lamarckian.__version__
     monkeypatch.setattr(lamarckian, "__version__", "9.9")
-    with pytest.raises(ProcessError, match=rf"has Lamarckian {there}, this machine has 9.9; install the same .*: pip install lamarckian==9.9"):
+    with pytest.raises(
+        ProcessError, match=rf"has Lamarckian {there}, this machine has 9.9; install the same .*: pip install lamarckian==9.9"
+    ):
         cluster.start("actor", "children:sleep", {})
 
 
