@@ -21,8 +21,8 @@ from lamarckian.transport.versions import VersionBoard
 
 WATCH_S = 0.2
 REPORT_S = 1.0
-SLOTS = 2
-"""For each actor: one that it fills, and one that the dispatch packs."""
+SPARE = 1
+"""Slots beside one for each actor, so that who has filled one finds another while the dispatch packs it; more would only grow old."""
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Station:
         self._orders = orders
         name = orders.machine.name
         layout = Layout.from_plain(orders.layout)
-        slots = SLOTS * orders.actors
+        slots = orders.actors + SPARE
         self._board = VersionBoard.create(orders.parameters)
         self._block = create_block(layout, slots)
         self._inbox = Inbox((DispatchReport,), local_address())
@@ -97,7 +97,7 @@ class Station:
             pools=orders.pools,
             packing=orders.packing,
             hold_bytes=orders.hold_bytes,
-            lent=SLOTS,
+            lent=2,
             network=orders.network,
             keys=orders.keys,
         )

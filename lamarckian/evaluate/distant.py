@@ -30,8 +30,8 @@ from lamarckian.transport.versions import VersionBoard
 
 HEARD_S = 5.0
 """A station that said nothing for so long is not counted any more."""
-FEWEST = 4
-"""Fragments for which a memory pool has room at least: so many machines do not have to take turns."""
+FEWEST = 2
+"""Fragments for which a memory pool has room at least: one that waits, and one that comes."""
 
 
 class Helpers:

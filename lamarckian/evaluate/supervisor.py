@@ -178,7 +178,7 @@ class Supervisor:
             pools=self._addresses.pools,
             keys=section.keys,
             packing=section.packing,
-            hold_bytes=self._actors(machine) * self._plan.layout.size_bytes if section.hold == "auto" else parse_size(section.hold),
+            hold_bytes=self._plan.layout.size_bytes if section.hold == "auto" else parse_size(section.hold),
         )
         self._numbers += 1
         plain = msgspec.to_builtins({"orders": orders, "actor": config}, builtin_types=(bytes,))

@@ -55,7 +55,7 @@ class Cluster(Keys):
     packing: Literal["auto", "none", "lz4"] = "auto"
     """How fragments are compressed on their way; auto: where it pays."""
     hold: Size | Auto = "auto"
-    """How much a machine's dispatch may hold of what no pool has taken in yet; auto: a fragment of each of its actors."""
+    """How much a machine's dispatch may hold of what no pool has taken in yet; auto: one fragment."""
     pool: Pool = Pool()
 
     @model_validator(mode="after")
