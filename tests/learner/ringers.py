@@ -81,7 +81,7 @@ def learn(config: dict) -> None:
     fleet = Fleet([None] * rank + batches)
     steps = 0
     if rank:
-        follow(algorithm, fleet, ring, 0)
+        follow(algorithm, fleet, ring)
     else:
         learner = Learner(algorithm, fleet, 0, ring=ring)
         while learner.version < 5:
