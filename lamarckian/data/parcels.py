@@ -8,14 +8,17 @@ on its way.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 
 from lamarckian.data.ledger import Meta
+from lamarckian.transport.channel import LIMIT_BYTES, Terms
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+QUEUE = 256
 Packing = Literal["none", "lz4"]
 
 
@@ -54,3 +57,11 @@ class Room(msgspec.Struct, frozen=True, tag=True):
     life: Count
     taken: Count
     bytes: Count
+
+
+def terms(base: Terms, size_bytes: int) -> Terms:
+    """The terms of the channels between dispatches and pools, for fragments of at most `size_bytes`, unpacked.
+
+    What an actor says beside a fragment came to the dispatch by a channel of `LIMIT_BYTES`, and fits.
+    """
+    return replace(base, message_bytes=size_bytes + LIMIT_BYTES, queue=QUEUE)
