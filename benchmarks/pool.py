@@ -1,6 +1,7 @@
-"""Fragments from one process to another: through the memory pool, and through a ZeroMQ socket to compare with.
+"""Fragments from one process to another: through the memory pool, through a pool server as from another machine, and through a ZeroMQ
+socket to compare with.
 
-Either way the producer writes a fragment from arrays of its own, and the consumer copies it to a batch of its own.
+Each way the producer writes a fragment from arrays of its own, and the consumer copies it to a batch of its own.
 And a version of a million parameters: published, compared with a plain copy of as many.
 
     python benchmarks/pool.py [--runs 5]
@@ -9,6 +10,8 @@ And a version of a million parameters: published, compared with a plain copy of 
 from __future__ import annotations
 
 import argparse
+import itertools
+import socket as sockets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +22,16 @@ from figures import figure
 
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.fragment import Field, Layout
-from lamarckian.data.pool import MemoryPool, Meta, PoolClient
-from lamarckian.transport.channel import local_address
+from lamarckian.data.parcels import Arrive, Parcel, Room, terms
+from lamarckian.data.pool import MemoryPool, Meta, PoolClient, Source
+from lamarckian.data.reader import SERVER, PoolReader
+from lamarckian.data.server import PoolSettings
+from lamarckian.transport.channel import LOCAL, Outbox, local_address
 from lamarckian.transport.versions import VersionBoard
 
 ROWS = {"small": 16, "large": 1024}  # 64 KiB and 4 MiB a fragment
 FRAGMENTS = {"small": 4000, "large": 400}
+POOL_BYTES = 64 << 20
 PATIENCE_S = 60.0
 PARAMETERS = 1_000_000
 
@@ -56,23 +63,60 @@ def produce_to_socket(config: dict) -> None:
         socket.send(block, copy=False)
 
 
-def through_pool(size: str, cluster: LocalCluster) -> float:
-    """GB/s."""
-    shape = layout(size)
-    batch = shape.empty()
-    pool = MemoryPool.create(shape, 8, lent=4)
-    cluster.start("producer", f"{Path(__file__).stem}:produce_to_pool", {"size": size, "fd": pool.fd, "address": pool.address}, [pool.fd])
+def produce_to_server(config: dict) -> None:
+    shape = layout(config["size"])
+    own = shape.empty()
+    outbox = Outbox((Room,), config["address"], "producer", terms(LOCAL, shape.size_bytes))
+    meta = Meta(0, 0, ROWS[config["size"]] * 16)
+    room_bytes = 0
+    for number in itertools.count():
+        block = np.empty(shape.size_bytes, np.uint8)
+        for name, view in shape.views(block).items():
+            np.copyto(view, own[name])
+        parcel = Parcel(1, number, "actor", meta, 0.0, shape.steps, shape.columns, shape.size_bytes, "none", block)
+        while (number + 1) * shape.size_bytes > room_bytes or not outbox.send(parcel):
+            if (room := outbox.receive(0.01)) is None:
+                outbox.send(Arrive(1))
+            else:
+                room_bytes = room.bytes
+
+
+def consumer(source: Source, size: str) -> Callable[[], None]:
+    """Copies a fragment of the source to a batch."""
+    batch = layout(size).empty()
 
     def consume() -> None:
-        filled = pool.get(PATIENCE_S)
+        filled = source.get(PATIENCE_S)
         assert filled is not None
         for name, view in filled.views.items():
             np.copyto(batch[name], view)
-        pool.release(filled.slot)
+        source.release(filled.slot)
 
-    rate = gigabytes_per_second(size, consume)
+    return consume
+
+
+def through_pool(size: str, cluster: LocalCluster) -> float:
+    """GB/s."""
+    pool = MemoryPool.create(layout(size), 8, lent=4)
+    cluster.start("producer", f"{Path(__file__).stem}:produce_to_pool", {"size": size, "fd": pool.fd, "address": pool.address}, [pool.fd])
+    rate = gigabytes_per_second(size, consumer(pool, size))
     cluster.stop("producer")
     pool.close()
+    return rate
+
+
+def through_server(size: str, cluster: LocalCluster) -> float:
+    """GB/s."""
+    with sockets.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        settings = PoolSettings("127.0.0.1", trial.getsockname()[1], POOL_BYTES)
+    reader = PoolReader(layout(size), settings)
+    cluster.start("pool", SERVER, reader.config, reader.fds)
+    cluster.start("producer", f"{Path(__file__).stem}:produce_to_server", {"size": size, "address": reader.address})
+    rate = gigabytes_per_second(size, consumer(reader, size))
+    for name in ("producer", "pool"):
+        cluster.stop(name)
+    reader.close()
     return rate
 
 
@@ -118,10 +162,11 @@ def main() -> None:
     runs = parser.parse_args().runs
     with LocalCluster() as cluster:
         for size in ROWS:
-            pairs = [(through_pool(size, cluster), through_socket(size, cluster)) for _ in range(runs)]
+            runs_of = [[way(size, cluster) for way in (through_pool, through_server, through_socket)] for _ in range(runs)]
+            ours, served, plain = (list(way) for way in zip(*runs_of, strict=True))
             kibibytes = layout(size).size_bytes >> 10
-            ours, sockets = (list(side) for side in zip(*pairs, strict=True))
-            figure(f"pool_{kibibytes}_KiB", ours, "GB/s", "ZeroMQ PUSH/PULL over ipc", sockets, digits=4)
+            figure(f"pool_{kibibytes}_KiB", ours, "GB/s", "ZeroMQ PUSH/PULL over ipc", plain, digits=4)
+            figure(f"pool_server_{kibibytes}_KiB", served, "GB/s", "ZeroMQ PUSH/PULL over ipc", plain, digits=4)
     flat, into = np.ones(PARAMETERS, np.float32), np.zeros(PARAMETERS, np.float32)
     published, copied = [], []
     for _ in range(runs):

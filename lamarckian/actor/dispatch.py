@@ -16,7 +16,7 @@ import msgspec
 
 from lamarckian.actor.link import Held, Link, LinkReport
 from lamarckian.data.fragment import Layout
-from lamarckian.data.ledger import PoolStatistics
+from lamarckian.data.ledger import SlotStatistics
 from lamarckian.data.packing import Packer, Setting
 from lamarckian.data.parcels import Parcel, terms
 from lamarckian.data.pool import Filled, MemoryPool
@@ -77,7 +77,7 @@ class DispatchReport(msgspec.Struct, frozen=True, tag=True):
     kept: int
     kept_bytes: int
     actors: dict[str, float]
-    slots: PoolStatistics
+    slots: SlotStatistics
     pools: dict[str, LinkReport]
 
     @property

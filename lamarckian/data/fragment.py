@@ -6,7 +6,7 @@ A block is what walks: an actor fills it, its slot number travels, the learner r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,13 @@ class Layout:
         """The layout that `plain` gave."""
         fields = {name: Field(rows, tuple(shape), np.dtype(code)) for name, (rows, shape, code) in plain["fields"].items()}
         return cls(plain["steps"], plain["columns"], fields)
+
+    def resized(self, steps: int, columns: int) -> Layout:
+        """The layout of a fragment of these fields that is shorter, or narrower. Raises ValueError where it would be larger."""
+        if not (1 <= steps <= self.steps and 1 <= columns <= self.columns):
+            raise ValueError(f"fragments have 1 to {self.steps} steps and 1 to {self.columns} columns, not {steps} and {columns}")
+        fields = {name: replace(spec, rows=spec.rows and spec.rows - self.steps + steps) for name, spec in self.fields.items()}
+        return Layout(steps, columns, fields)
 
     def views(self, block: memoryview | bytearray | np.ndarray) -> dict[str, np.ndarray]:
         """The arrays of the fragment in `block`, without a copy."""

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import msgspec
+import numpy as np
+
+from lamarckian.transport.channel import ChannelStatistics
 
 POINTS = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 
@@ -49,13 +52,13 @@ class Meta(msgspec.Struct, frozen=True):
 
 
 class PoolStatistics(msgspec.Struct, frozen=True):
-    """What became of fragments, and where the slots are.
+    """What became of fragments.
 
-    produced = used + stale + lost + waiting + held, and slots = free + lent + waiting + held.
+    produced = used + stale + lost + waiting + held
 
     produced: submitted, or lost. used: given to the learner and released. stale: too old when their turn came.
-    lost: begun by an actor that was forgotten before they arrived.
-    refused: messages that were not from an actor that owns the slot it names.
+    lost: begun by an actor that was forgotten before they arrived, or gone with the server that they waited in.
+    refused: messages that were not from an actor that owns the slot it names; in a server, fragments that are none.
     """
 
     produced: int
@@ -63,11 +66,41 @@ class PoolStatistics(msgspec.Struct, frozen=True):
     stale: int
     lost: int
     refused: int
+    waiting: int
+    held: int
+
+
+class SlotStatistics(PoolStatistics, frozen=True):
+    """Of a pool of slots, also where they are: slots = free + lent + waiting + held."""
+
     slots: int
     free: int
     lent: int
-    waiting: int
-    held: int
+
+
+class ServedStatistics(PoolStatistics, frozen=True):
+    """Of a server, whose fragments come from other machines: produced = used + stale + overwritten + lost + waiting + held.
+
+    overwritten: gave way to others when there was no room.
+    repeated: came twice, which counts once. postponed: came before one that was lost on its way, or without leave; they will come again.
+    used_bytes: what those that wait, or are held, take, of `size_bytes` that there are. dispatches: how many are there.
+    channel: of the socket that dispatches speak to.
+    """
+
+    overwritten: int
+    repeated: int
+    postponed: int
+    used_bytes: int
+    size_bytes: int
+    dispatches: int
+    channel: ChannelStatistics
+
+
+COUNTED = ("produced", "stale", "overwritten", "lost", "refused", "repeated", "postponed", "used_bytes", "dispatches")
+COUNTS = np.dtype(
+    [(name, np.int64) for name in COUNTED] + [("channel", [(name, np.int64) for name in ChannelStatistics.__struct_fields__])]
+)
+"""What a server counts in shared memory, so that whatever ends it, what it counted stays."""
 
 
 class Entry(NamedTuple):
@@ -144,9 +177,9 @@ class Ledger:
             del self._lent[slot]
             self._free.append(slot)
 
-    def statistics(self) -> PoolStatistics:
+    def statistics(self) -> SlotStatistics:
         """The counts so far."""
-        return PoolStatistics(
+        return SlotStatistics(
             produced=self._produced,
             used=self._used,
             stale=self._stale,
