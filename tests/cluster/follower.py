@@ -1,6 +1,6 @@
 """Starts a process on each machine of a Ray cluster, also on those that join: `follower.py ADDRESS`. Says what happens, a line each.
 
-    started NAME of the machine, PID of the process        ended NAME of the machine: why
+The lines: `started MACHINE, PID` and `ended MACHINE: why`.
 """
 
 import sys
