@@ -43,11 +43,14 @@ class Keeper:
     paths: folders where whoever gives the orders finds modules; those that are here, too, are where processes find them, after the
         interpreter's own.
     foreign: a folder whose modules are for this process only.
+    gpus: how many of the machine's are reserved for us. Where it is none, processes see none.
     """
 
-    def __init__(self, paths: Sequence[str], foreign: str) -> None:
+    def __init__(self, paths: Sequence[str], foreign: str, gpus: int) -> None:
         if "OMP_NUM_THREADS" not in psutil.Process().environ():
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray's, for a process that computes by itself; this one has children
+        if gpus == 0:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray shows what it reserved, but all where it reserved nothing
         own = [path for path in sys.path if not Path(path).is_relative_to(foreign)]
         self._cluster = LocalCluster(path=[*own, *(path for path in paths if path not in own and os.path.isdir(path))])
         self._lines = _Lines()

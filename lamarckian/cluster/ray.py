@@ -309,18 +309,16 @@ def _machine(name: str, node: Mapping[str, Any], available: Mapping[str, Mapping
 def _start_keeper(ray: Any, node: str, machine: Machine) -> Any:
     """A keeper on that node, which answers. Raises ProcessError where there can be none."""
     place = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    reserve = {"num_cpus": machine.cores, "num_gpus": machine.gpus, "max_restarts": 0, "scheduling_strategy": place}
     try:
         _check_version(machine.name, ray.get(_version_there(ray, place), timeout=_START_S))
-    except ray.exceptions.RayError as error:
-        raise ProcessError(f"{machine.name} is gone or does not answer: {error}") from error
-    reserve = {"num_cpus": machine.cores, "num_gpus": machine.gpus, "max_restarts": 0, "scheduling_strategy": place}
-    keeper = ray.remote(Keeper).options(**reserve).remote(_own_folders(), os.path.dirname(ray.__file__))
-    try:
+        keeper = ray.remote(Keeper).options(**reserve).remote(_own_folders(), os.path.dirname(ray.__file__), machine.gpus)
         ray.get(keeper.report.remote(), timeout=_START_S)
+    except ray.exceptions.GetTimeoutError as error:
+        asked = f"{machine.cores} cores and {machine.gpus} GPUs"
+        raise ProcessError(f"{machine.name} gave us no {asked} within {_START_S:g} s; `ray status` says who has them") from error
     except ray.exceptions.RayError as error:
-        ray.kill(keeper)
-        wanted = f"{machine.cores} cores and {machine.gpus} GPUs on {machine.name}"
-        raise ProcessError(f"Ray does not give us {wanted}; `ray status` says who has them: {error}") from error
+        raise ProcessError(f"{machine.name} is gone, or no keeper can live there: {error}") from error
     return keeper
 
 

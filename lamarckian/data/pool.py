@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from lamarckian.data.fragment import Layout, fill_unwritten
-from lamarckian.data.ledger import Ledger, MatchResult, Meta, PoolStatistics
+from lamarckian.data.ledger import Ledger, MatchResult, Meta, PoolStatistics, SlotStatistics
 from lamarckian.errors import MisuseError
 from lamarckian.transport.channel import Inbox, Outbox, local_address
 from lamarckian.transport.memory import Block
@@ -238,7 +238,7 @@ class MemoryPool:
         now = time.monotonic()
         return {actor: now - heard_s for actor, heard_s in self._heard_s.items() if self._ledger.loans(actor)}
 
-    def statistics(self) -> PoolStatistics:
+    def statistics(self) -> SlotStatistics:
         """What became of fragments so far."""
         counts = self._ledger.statistics()
         return msgspec.structs.replace(counts, refused=counts.refused + self.inbox.statistics().refused)

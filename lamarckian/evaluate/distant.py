@@ -174,7 +174,7 @@ class DistantFleet:
     def metrics(self) -> dict[str, float]:
         """What a line of metrics has of this fleet, beside the counts of its pool."""
         counts = self._reader.statistics()
-        line = {"pool/overwritten": counts.overwritten, "pool/received_bytes": counts.channel.received_bytes}
+        line: dict[str, float] = {"pool/overwritten": counts.overwritten, "pool/received_bytes": counts.channel.received_bytes}
         line["pool/occupancy"] = counts.used_bytes / counts.size_bytes
         return line | (self._desk.metrics() if self._desk is not None else {})
 

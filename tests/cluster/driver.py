@@ -1,7 +1,7 @@
 """A process that joins a Ray cluster, for the tests to disturb: `driver.py ADDRESS`.
 
-Prints "ready" and the process ids of a child and of its keeper, and what SIGTERM does. On SIGINT it kills the keeper, waits until it is told of
-that, and leaves.
+Prints "ready", the process ids of a child and of its keeper, and what SIGTERM does. On SIGINT it kills the keeper, waits until it is
+told of that, and leaves.
 """
 
 import os

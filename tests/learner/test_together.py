@@ -143,7 +143,7 @@ def trained(kind: str, seed: int, updates: int):
 def test_the_state_of_the_first_is_that_of_all(kind):
     algorithms = [trained(kind, rank, 3 * (rank == 0)) for rank in range(3)]
     expected = algorithms[0].state_dict()
-    assert together(3, lambda ring: begin(algorithms[ring.rank], ring, 3)) == [None] * 3
+    assert together(3, lambda ring: begin(algorithms[ring.rank], ring, 3 * (ring.rank == 0))) == [3] * 3
     for algorithm in algorithms:
         state = algorithm.state_dict()
         assert state.keys() == expected.keys() and algorithm.peers.size == 3
