@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from lamarckian.record import checkpoint
-from lamarckian.record.run import open_run
+from lamarckian.record.run import Run, open_run
+from lamarckian.record.status import MachineStatus, read_status
 from tests.commands import run, start, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -73,10 +74,14 @@ def test_two_machines_train_together_and_nothing_is_left(tmp_path):
 
 
 def test_the_status_names_machines_processes_and_queues(tmp_path):
+    def is_settled(machine: MachineStatus) -> bool:
+        return machine.actors == 1 and machine.queues.get("fragments", 0) > 0
+
     process = train(tmp_path / "run", "cluster.machines=2")
+    opened = Run(tmp_path / "run")
     try:
-        settled = lambda line: line["actors"] == 2 and line["updates"] > 20 and line["dispatch/sent_bytes"] > 0  # noqa: E731
-        wait_for(lambda: (lines := metrics(tmp_path / "run")) and settled(lines[-1]), 60, "two actors")
+        wait_for((tmp_path / "run" / "status.json").exists, 60, "status")
+        wait_for(lambda: sum(is_settled(machine) for machine in read_status(opened).machines) == 2, 60, "two machines at work")
         told = json.loads(run("status", tmp_path / "run", "--json").stdout)
         shown = run("status", tmp_path / "run").stdout
         names = set(family(process.pid).values())
@@ -145,6 +150,29 @@ def test_other_algorithms_learn_from_many_machines_too(recipe, tmp_path):
     done = run("train", recipe, *shape, *where, "stop={updates: 20}", "--run", tmp_path / "run", "--no-video", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert metrics(tmp_path / "run")[-1]["updates"] == 20
+
+
+def test_two_learners_learn_together_and_count_for_both(tmp_path):
+    where = ["cluster.machines=2", "cluster.learners=2", "stop={updates: 20}"]
+    done = run("train", "cartpole/ppo", *SMALL, *where, "--run", tmp_path / "run", "--no-video", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    last = metrics(tmp_path / "run")[-1]
+    assert last["updates"] == 20 and last["steps"] == 20 * 256 and last["time/ring"] > 0
+
+
+def test_a_learner_of_two_is_killed_and_both_go_on_from_the_last_checkpoint(tmp_path):
+    process = train(tmp_path / "run", "cluster.learners=2")
+    try:
+        folder = tmp_path / "run" / "checkpoints"
+        wait_for(lambda: list(folder.glob("[0-9]*")), 60, "checkpoint")
+        os.kill(next(pid for pid, name in family(process.pid).items() if name == "learner-1"), signal.SIGKILL)
+        before = max(int(path.name) for path in folder.glob("[0-9]*"))
+        wait_for(lambda: metrics(tmp_path / "run")[-1]["steps"] > before + 20 * 256, 90, "progress")
+    finally:
+        err = end(process)
+    assert process.returncode == 1 and "going on from checkpoint" in err and "learner-1 was ended by SIGKILL" in err
+    steps = [line["steps"] for line in metrics(tmp_path / "run")]
+    assert steps == sorted(set(steps))
 
 
 def test_the_channels_of_a_cluster_take_a_key(tmp_path):
