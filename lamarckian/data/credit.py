@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 SILENT_S = 5.0
 """A dispatch that says nothing for so long is gone, until it says something."""
@@ -18,7 +18,7 @@ _MOST = 2**62
 
 
 @dataclass
-class Dispatch:
+class Account:
     """What is known of one life of a dispatch.
 
     taken: its parcels with numbers below it are in, or refused. bytes: theirs, unpacked. grant: bytes that it may still send.
@@ -34,7 +34,7 @@ class Dispatch:
     patience_s: float = IDLE_S
     heard_s: float = 0.0
     turn_s: float = 0.0  # when it last got a grant, or used it
-    told: tuple[int, int] = field(default=(0, 0))
+    told: tuple[int, int] = (0, 0)
 
     @property
     def room(self) -> tuple[int, int]:
@@ -52,72 +52,72 @@ class Credit:
     def __init__(self, unit: int) -> None:
         self.unit = unit
         self.granted = 0
-        self._living: dict[str, Dispatch] = {}
-        self._gone: OrderedDict[tuple[str, int], Dispatch] = OrderedDict()
+        self._living: dict[str, Account] = {}
+        self._gone: OrderedDict[tuple[str, int], Account] = OrderedDict()
 
     def __len__(self) -> int:
         """How many dispatches are there."""
         return len(self._living)
 
-    def living(self) -> list[Dispatch]:
-        """The dispatches that are there."""
+    def living(self) -> list[Account]:
+        """Of the dispatches that are there."""
         return list(self._living.values())
 
-    def hear(self, name: str, life: int, now: float) -> Dispatch:
-        """The dispatch that said something: one that was gone is known again; another life of the same name takes the place of the last."""
-        dispatch = self._living.get(name)
-        if dispatch is None or dispatch.life != life:
-            if dispatch is not None:
-                self._part(dispatch)
-            dispatch = self._gone.pop((name, life), None) or Dispatch(name, life)
-            dispatch.turn_s, dispatch.idle = now, False
-            self._living[name] = dispatch
-        dispatch.heard_s = now
-        return dispatch
+    def hear(self, name: str, life: int, now: float) -> Account:
+        """The account of who said something: one that was gone is known again; another life of the same name takes its place."""
+        account = self._living.get(name)
+        if account is None or account.life != life:
+            if account is not None:
+                self._part(account)
+            account = self._gone.pop((name, life), None) or Account(name, life)
+            account.turn_s, account.idle = now, False
+            self._living[name] = account
+        account.heard_s = now
+        return account
 
-    def covers(self, dispatch: Dispatch, size_bytes: int) -> bool:
+    def covers(self, account: Account, size_bytes: int) -> bool:
         """Whether the next parcel has leave to come. If not, it was sent before word came that there is no leave any more."""
-        if size_bytes <= dispatch.grant:
+        if size_bytes <= account.grant:
             return True
-        dispatch.patience_s = min(2 * dispatch.patience_s, MAX_IDLE_S)
+        account.patience_s = min(2 * account.patience_s, MAX_IDLE_S)
         return False
 
-    def spend(self, dispatch: Dispatch, size_bytes: int, now: float) -> None:
+    def spend(self, account: Account, size_bytes: int, now: float) -> None:
         """Counts its next parcel as taken."""
-        self._grant(dispatch, max(0, dispatch.grant - size_bytes))
-        dispatch.taken += 1
-        dispatch.bytes = min(dispatch.bytes + size_bytes, _MOST)
-        dispatch.turn_s, dispatch.idle = now, False
+        self._grant(account, max(0, account.grant - size_bytes))
+        account.taken += 1
+        account.bytes = min(account.bytes + size_bytes, _MOST)
+        account.turn_s, account.idle = now, False
 
     def share(self, room: int, now: float) -> None:
         """Grants what of `room` bytes is not granted yet, and takes back what is not used."""
-        for dispatch in self.living():
-            if now - dispatch.heard_s > max(SILENT_S, dispatch.patience_s):
-                self._part(dispatch)
-            elif dispatch.grant and now - dispatch.turn_s > dispatch.patience_s:
-                self._grant(dispatch, 0)
-                dispatch.idle = True
+        for account in self.living():
+            if now - account.heard_s > max(SILENT_S, account.patience_s):
+                self._part(account)
+            elif account.grant and now - account.turn_s > account.patience_s:
+                self._grant(account, 0)
+                account.idle = True
         if room <= self.granted:
             return
-        idle = sum(dispatch.idle for dispatch in self._living.values())
+        idle = sum(account.idle for account in self._living.values())
         units = room // self.unit
         trials = idle if units >= len(self) else min(idle, max(1, units // 2))  # who sends does not wait for all who do not
         share = max(1, (units - trials) // max(1, len(self) - idle)) * self.unit
-        trials -= sum(dispatch.idle and dispatch.grant > 0 for dispatch in self._living.values())
-        for dispatch in sorted(self._living.values(), key=lambda dispatch: (dispatch.grant, dispatch.turn_s)):
-            goal = min(self.unit if dispatch.idle else share, dispatch.grant + room - self.granted)
-            if goal > dispatch.grant and goal >= self.unit and not (dispatch.idle and trials <= 0):
-                dispatch.turn_s = dispatch.turn_s if dispatch.grant else now
-                self._grant(dispatch, goal)
-                trials -= dispatch.idle
+        trials -= sum(account.idle and account.grant > 0 for account in self._living.values())
+        for account in sorted(self._living.values(), key=lambda account: (account.grant, account.turn_s)):
+            goal = min(self.unit if account.idle else share, account.grant + room - self.granted)
+            if goal > account.grant and goal >= self.unit and not (account.idle and trials <= 0):
+                account.turn_s = account.turn_s if account.grant else now
+                self._grant(account, goal)
+                trials -= account.idle
 
-    def _grant(self, dispatch: Dispatch, size_bytes: int) -> None:
-        self.granted += size_bytes - dispatch.grant
-        dispatch.grant = size_bytes
+    def _grant(self, account: Account, size_bytes: int) -> None:
+        self.granted += size_bytes - account.grant
+        account.grant = size_bytes
 
-    def _part(self, dispatch: Dispatch) -> None:
-        self._grant(dispatch, 0)
-        del self._living[dispatch.name]
-        self._gone[dispatch.name, dispatch.life] = dispatch
+    def _part(self, account: Account) -> None:
+        self._grant(account, 0)
+        del self._living[account.name]
+        self._gone[account.name, account.life] = account
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)

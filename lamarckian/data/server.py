@@ -17,7 +17,7 @@ import numpy as np
 
 from lamarckian import seeding
 from lamarckian.data.arena import aligned
-from lamarckian.data.credit import Credit, Dispatch
+from lamarckian.data.credit import Account, Credit
 from lamarckian.data.fragment import Layout
 from lamarckian.data.ledger import COUNTS
 from lamarckian.data.parcels import Arrive, Parcel, Room, terms
@@ -133,9 +133,9 @@ class PoolServer:
             self._store.sweep(self._version, now)
             self._give(now)
         self._credit.share(self._store.room_bytes if self._attached else 0, now)
-        for dispatch in self._credit.living():
-            if dispatch.room != dispatch.told or dispatch.name in asking:
-                self._tell(dispatch)
+        for account in self._credit.living():
+            if account.room != account.told or account.name in asking:
+                self._tell(account)
         self._counts["used_bytes"] = self._store.used_bytes
         self._counts["dispatches"] = len(self._credit)
         self._counts["channel"] = msgspec.structs.astuple(self._dispatches.statistics())
@@ -166,25 +166,25 @@ class PoolServer:
         self._counts["lost"] += self._counts["produced"] - gone
 
     def _take(self, name: str, message: Arrive | Parcel, now: float) -> bool:
-        """Hears a dispatch. Whether it is one parcel on; if not, it is to hear how things stand."""
-        dispatch = self._credit.hear(name, message.life, now)
+        """Hears a account. Whether it is one parcel on; if not, it is to hear how things stand."""
+        account = self._credit.hear(name, message.life, now)
         if isinstance(message, Arrive):
             return False
-        if message.number < dispatch.taken:
+        if message.number < account.taken:
             self._counts["repeated"] += 1
             return False
-        if message.number > dispatch.taken:
+        if message.number > account.taken:
             self._counts["postponed"] += 1
             return False
         try:
             self._store.check(message)
-            if not self._credit.covers(dispatch, message.size_bytes):
+            if not self._credit.covers(account, message.size_bytes):
                 self._counts["postponed"] += 1
                 return False
             self._store.put(message, now)
         except ValueError as error:
             self._store.refuse(name, str(error))
-        self._credit.spend(dispatch, message.size_bytes, now)
+        self._credit.spend(account, message.size_bytes, now)
         return True
 
     def _give(self, now: float) -> None:
@@ -195,9 +195,9 @@ class PoolServer:
         if loans:
             self._learner.send(LEARNER, Given(self._pool, loans))
 
-    def _tell(self, dispatch: Dispatch) -> None:
-        dispatch.told = dispatch.room
-        self._dispatches.send(dispatch.name, Room(self._pool, dispatch.life, *dispatch.room))
+    def _tell(self, account: Account) -> None:
+        account.told = account.room
+        self._dispatches.send(account.name, Room(self._pool, account.life, *account.room))
 
 
 def main(config: dict[str, Any]) -> None:

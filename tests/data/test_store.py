@@ -101,6 +101,15 @@ def test_what_is_too_stale_is_dropped_and_its_room_is_free():
     assert case.check()["stale"] == 3
 
 
+def test_what_is_too_stale_when_it_comes_is_not_given_though_it_be_the_newest():
+    case = Case(sampling="newest", limits=Limits(max_staleness=2))
+    assert case.draw(version=4) is None
+    for version in (4, 1):
+        case.put(version=version)
+    assert case.mark(case.draw(version=4)) == 0.0
+    assert case.check()["stale"] == 1
+
+
 @pytest.mark.parametrize("sampling", ["fifo", "newest", "uniform"])
 def test_what_was_made_too_long_ago_is_dropped(sampling):
     case = Case(sampling=sampling, limits=Limits(max_age_s=5.0))
@@ -157,9 +166,10 @@ def test_what_finds_room_but_not_in_one_piece_waits_aside_in_turn():
     assert case.store.room_bytes == 2 * half
     case.put()  # as large as both gaps together
     assert case.store.room_bytes == 2 * half - SIZE and len(case.store) == 1
-    assert case.draw() is None
+    case.put(steps=1, columns=1)  # there is a piece for this one, but it is not its turn
+    assert case.draw() is None and len(case.store) == 2
     case.store.release(loans[1].start)
-    assert case.mark(case.draw()) == 4.0
+    assert case.marks() == [4.0, 5.0]
     assert case.mark(loans[3]) == 3.0
     case.check()
 
