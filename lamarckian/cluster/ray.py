@@ -155,10 +155,9 @@ class RayCluster:
         sites, self._sites = list(self._sites.values()), {}
         self._placed.clear()
         self._ends.clear()
-        # A keeper's own end is the answer to `close`; a machine that does not answer is Ray's to clear up.
-        endings = [site.keeper.close.remote() for site in sites]
-        if endings:
-            self._ray.wait(endings, num_returns=len(endings), timeout=_STOP_S)
+        answers = [site.keeper.close.remote() for site in sites]
+        if answers:
+            self._ray.wait(answers, num_returns=len(answers), timeout=_STOP_S)  # one that does not answer is Ray's to clear up
         for site in sites:
             self._ray.kill(site.keeper)
         if self._joined:

@@ -101,6 +101,12 @@ def test_descriptors_are_refused(cluster):
         cluster.start("actor", "children:sleep", {}, fds=[0])
 
 
+def test_a_process_that_cannot_be_started_is_an_error(cluster):
+    with pytest.raises(ProcessError, match=r"actor cannot be started on .*: illegal environment variable name"):
+        cluster.start("actor", "children:sleep", {}, environment={"A=B": "c"})
+    assert cluster.start("actor", "children:sleep", {}).attempt == 0
+
+
 def test_a_child_has_no_thread_count_of_rays(cluster, tmp_path):
     cluster.start("actor", "children:tell", {"path": str(tmp_path / "told"), "text": ""})
     assert wait(cluster).code == 0
