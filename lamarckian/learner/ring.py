@@ -31,7 +31,7 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class Ring:
-    """The `Peers` of a learner; one in a process at a time. Every learner makes the same calls in turn; each waits for all.
+    """The `Peers` of a learner, as a context manager; one in a process at a time. All make the same calls in turn, and each waits for all.
 
     rank: which of the `size` learners this is; 0 listens at `host` and `port`, an address of its machine, and the others come there. All
         use the network interface by which they reach it, unless `GLOO_SOCKET_IFNAME` or `NCCL_SOCKET_IFNAME` name one.
@@ -64,6 +64,12 @@ class Ring:
                 "each other; the address must be one of learner 0's machine, with a port that is free"
             ) from None
 
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def add(self, numbers: Tensor) -> None:
         """As `Peers.add`."""
         self._call(lambda: dist.all_reduce(numbers))
@@ -86,8 +92,9 @@ class Ring:
         return spent
 
     def close(self) -> None:
-        """Leaves the ring."""
-        dist.destroy_process_group()
+        """Leaves the ring. A process that ends without may abort: torch's threads are still running."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
     def _gather(self, numbers: Tensor) -> list[Tensor]:
         gathered = [torch.empty_like(numbers) for _ in range(self.size)]
@@ -99,6 +106,7 @@ class Ring:
         try:
             collective()
         except RuntimeError as error:
+            self.close()  # so that those notice who wait for this learner, and not for the one that is lost
             raise RingError(
                 f"{self._where}: {self._missing()}, or was silent for {self._timeout_s:g} s: {_brief(error)}. Without it nothing can be "
                 "learned, and this learner ends, too; resume the run to go on from its last checkpoint"
@@ -109,7 +117,7 @@ class Ring:
     def _missing(self) -> str:
         """Who is lost: those who do not say, in the store that rank 0 keeps, that they have found the ring broken."""
         missing = {rank for rank in range(self.size) if rank != self.rank}
-        answered = threading.Event()
+        asked = threading.Event()
 
         def ask() -> None:
             with suppress(RuntimeError):
@@ -118,12 +126,12 @@ class Ring:
                 while missing and time.monotonic() < until:
                     missing.difference_update([rank for rank in missing if self._store.check([f"broken/{rank}"])])
                     time.sleep(0.05)
-                answered.set()
+                asked.set()
 
         # In a thread: where rank 0 hangs, the store never answers.
         threading.Thread(target=ask, name="missing", daemon=True).start()
-        answered.wait(2 * GRACE_S)
-        if not answered.is_set():
+        asked.wait(2 * GRACE_S)
+        if not asked.is_set() and 0 in missing:
             return "learner 0 is lost"
         if not missing:
             return "the connection to another learner is lost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def run(config: dict) -> None:
 
 
 def ring_of(config: dict) -> Ring:
-    return Ring(config["rank"], config["size"], "127.0.0.1", config["port"], config.get("timeout_s", 30.0))
+    return Ring(config["rank"], config["size"], config.get("host", "127.0.0.1"), config["port"], config.get("timeout_s", 30.0))
 
 
 def tell(config: dict, **found: object) -> None:
@@ -41,8 +42,12 @@ def digest(x: torch.Tensor) -> str:
 
 def call(config: dict) -> None:
     """Each call once."""
-    ring, rank = ring_of(config), config["rank"]
-    sums = {}
+    with ring_of(config) as ring:
+        call_in(ring, config)
+
+
+def call_in(ring: Ring, config: dict) -> None:
+    rank, sums = ring.rank, {}
     for dtype in (torch.float32, torch.float64, torch.int64):
         for size in (1, 7, 100_000):
             numbers = (torch.randn(size, generator=torch.Generator().manual_seed(rank)) * 1000).to(dtype)
@@ -55,24 +60,28 @@ def call(config: dict) -> None:
     ring.spread(spread)
     seconds = ring.take_seconds()
     tell(config, sums=sums, scalar=scalar.item(), gathered=gathered, spread=spread.tolist(), seconds=seconds, then=ring.take_seconds())
-    ring.close()
 
 
 def add_forever(config: dict) -> None:
     """Adds until the ring breaks."""
-    ring = ring_of(config)
-    numbers = torch.ones(1000)
-    ring.add(numbers)
-    tell(config, at_work=True)
-    while True:
-        numbers.fill_(1.0)
+    with ring_of(config) as ring:
+        numbers = torch.ones(1000)
         ring.add(numbers)
-        time.sleep(0.01)
+        tell(config, at_work=True)
+        while True:
+            numbers.fill_(1.0)
+            ring.add(numbers)
+            time.sleep(0.01)
 
 
 def learn(config: dict) -> None:
     """A learner and its followers, five updates by parts of the same batches; the last one lacks samples, and is late."""
-    rank, ring = config["rank"], ring_of(config)
+    with ring_of(config) as ring:
+        learn_in(ring, config)
+
+
+def learn_in(ring: Ring, config: dict) -> None:
+    rank = ring.rank
     algorithm = ppo(rank, learning_rate=0.01, minibatches=3)
     batches = [batch_of(10 * rank + n) for n in range(5)]
     if rank == ring.size - 1:
@@ -88,5 +97,8 @@ def learn(config: dict) -> None:
             learned = learner.update(0.0)
             steps += learned[0] if learned else 0
         learner.end()
-    ring.close()
     tell(config, parameters=digest(flat(algorithm)), state=digest(algorithm.state_dict()["adam.exp_avg_sq"]), steps=steps)
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +99,7 @@ def test_the_others_end_when_one_is_killed(learners, lost):
     assert ring.told() == [{"at_work": True}] * 3
     ring.send(lost, signal.SIGKILL)
     rest = [rank for rank in range(3) if rank != lost]
-    assert [ring.ended(rank, 10.0) for rank in rest] == [1, 1]
+    assert [ring.ended(rank, 20.0) for rank in rest] == [1, 1]
     for rank in rest:
         found = ring.told()[rank]
         assert found["error"] == "RingError" and f"learner {rank} of 3, ring at 127.0.0.1" in found["message"]
@@ -114,16 +116,32 @@ def test_the_others_end_when_one_hangs(learners, lost):
     assert found["error"] == "RingError" and f": learner {lost} is lost, or was silent for 2 s" in found["message"]
 
 
+def test_hosts_whose_link_is_cut(make_lab, tmp_path):
+    """Each has but its own network, which is not that of the loopback interface."""
+    hosts = make_lab(2, 100).hosts
+    outs = [tmp_path / f"{rank}" for rank in range(2)]
+    config = {"what": "add_forever", "size": 2, "host": hosts[0].address, "port": 7200, "timeout_s": 3.0}
+    commands = [json.dumps({**config, "rank": rank, "out": str(out)}) for rank, out in enumerate(outs)]
+    processes = [
+        host.start([sys.executable, "-m", ringers.__name__, command], stderr=subprocess.DEVNULL)
+        for host, command in zip(hosts, commands, strict=True)
+    ]
+    wait_for(lambda: all(out.exists() for out in outs), PATIENCE_S, "ring")
+    hosts[1].cut()
+    assert [process.wait(20.0) for process in processes] == [1, 1]
+    messages = [json.loads(out.read_text())["message"] for out in outs]
+    assert "learner 1 is lost, or was silent for 3 s" in messages[0] and "learner 0 is lost, or was silent for 3 s" in messages[1]
+
+
 def test_a_ring_of_one_listens_at_its_address_only():
     port = free_port()
-    ring = Ring(0, 1, "127.0.0.1", port, 10.0)
-    numbers = torch.arange(3.0)
-    ring.add(numbers)
-    assert numbers.tolist() == [0, 1, 2] and ring.gather(b"alone") == [b"alone"]
-    listening = [entry.laddr for entry in psutil.Process().net_connections("inet") if entry.status == psutil.CONN_LISTEN]
+    with Ring(0, 1, "127.0.0.1", port, 10.0) as ring:
+        numbers = torch.arange(3.0)
+        ring.add(numbers)
+        assert numbers.tolist() == [0, 1, 2] and ring.gather(b"alone") == [b"alone"]
+        listening = [entry.laddr for entry in psutil.Process().net_connections("inet") if entry.status == psutil.CONN_LISTEN]
     assert port in [address.port for address in listening] and {address.ip for address in listening} == {"127.0.0.1"}
     assert "GLOO_SOCKET_IFNAME" not in os.environ
-    ring.close()
 
 
 def test_a_ring_that_does_not_come_together(monkeypatch):

@@ -70,6 +70,13 @@ def test_normalise_survives_equal_and_missing_entries():
     assert ops.normalise(torch.ones(3), torch.zeros(3, dtype=torch.bool)).tolist() == [0, 0, 0]
 
 
+def test_normalise_by_sums_over_more_entries():
+    """Those of 1 and 3 beside 5 and 7: the mean is 4, the variance 5."""
+    sums = iter([torch.tensor([12.0, 2.0]), torch.tensor(10.0)])
+    normal = ops.normalise(torch.tensor([1.0, 3.0, 99.0]), torch.tensor([True, True, False]), add=lambda mine: mine.add_(next(sums)))
+    torch.testing.assert_close(normal, torch.tensor([-3.0, -1.0, 0.0]) / math.sqrt(5))
+
+
 def test_policy_gradient_by_hand():
     log_prob = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     objective = ops.policy_gradient(torch.tensor([0.5, 3.0, 1.0]), torch.tensor([2.0, 4.0, -1.0]), log_prob)
