@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import simpy
 from simulated.setup import Setup
@@ -56,7 +57,11 @@ class Host:
 
 @dataclass
 class _Child:
-    """version: on its way to it, or None. sent, taken: bytes of that. whole: the newest that it has whole. window: bytes."""
+    """version: on its way to it, or None. sent, taken: bytes of that. whole: the newest that it has whole. window: bytes.
+
+    acknowledged: when it will have said that it took so many bytes. held_back: there is more for it than may be sent yet.
+    awaited: somebody will look when it says so.
+    """
 
     node: Node
     window: float
@@ -64,6 +69,9 @@ class _Child:
     sent: int = 0
     taken: int = 0
     whole: int = 0
+    acknowledged: deque[tuple[float, int]] = field(default_factory=deque)
+    held_back: bool = False
+    awaited: bool = False
 
 
 class Node:
@@ -73,24 +81,24 @@ class Node:
         self.host = host
         self.whole = 0
         self._env = env
-        self._setup = setup
         self._shown = shown
         self._cut_through = setup.layout == "pipeline"
+        self._size_bytes = setup.size_bytes
+        self._chunk_bytes = setup.chunk_bytes
+        self._piece_bytes = setup.piece_chunks * setup.chunk_bytes
         self._receive_s_per_byte = setup.slowness * setup.receive_s_per_byte
         self._hand_on_s_per_byte = setup.slowness * setup.hand_on_s_per_byte
-        self._piece_bytes = setup.piece_chunks * setup.chunk_bytes
         self._parent: tuple[Node, _Child] | None = None
         self._children: list[_Child] = []
         self._growing: int | None = None
         self._filled = 0
         self._tail_s = 0.0  # when what is growing is here, as far as it is on its way
 
-    def adopt(self, nodes: list[Node]) -> None:
-        """Makes those its children."""
-        share = self._setup.link_bytes_per_s / max(len(nodes), 1)
-        window = max(min(max(share * WINDOW_S, SMALL_WINDOW_BYTES), WINDOW_BYTES), 2 * self._piece_bytes)
+    def adopt(self, nodes: list[Node], bytes_per_s: float) -> None:
+        """Makes those its children, who share its link."""
+        window = min(max(bytes_per_s / len(nodes) * WINDOW_S, SMALL_WINDOW_BYTES), WINDOW_BYTES)
         for node in nodes:
-            child = _Child(node, window)
+            child = _Child(node, max(window, 2 * self._piece_bytes))
             self._children.append(child)
             node._parent = (self, child)
 
@@ -99,34 +107,51 @@ class Node:
         self.whole = version
         self._work(0, self._children, self._env.now)
 
-    def _newest(self) -> int:
-        return self._growing if self._cut_through and self._growing is not None else self.whole
-
     def _due(self, child: _Child) -> Iterator[int]:
         """The sizes of the pieces to send it now, of the version that it was begun, else of the newest."""
+        now = self._env.now
+        while child.acknowledged and child.acknowledged[0][0] <= now:
+            child.taken = child.acknowledged.popleft()[1]
         if child.version is None or child.version <= child.whole:
-            newest = self._newest()
+            newest = self._growing if self._cut_through and self._growing is not None else self.whole
             child.version, child.sent, child.taken = newest if newest > child.whole else None, 0, 0
+            child.acknowledged.clear()
         if child.version is None:
             return
-        filled = self._filled if child.version == self._growing else self._setup.size_bytes
+        filled = self._filled if child.version == self._growing else self._size_bytes
         while child.sent < filled and child.sent - child.taken < child.window:
             size = min(self._piece_bytes, filled - child.sent)
             child.sent += size
             yield size
+        child.held_back = child.sent < filled
+        self._await(child)
+
+    def _await(self, child: _Child) -> None:
+        """Looks again when a child that is held back has taken more."""
+        if child.held_back and child.acknowledged and not child.awaited:
+            child.awaited = True
+            after(self._env, child.acknowledged[0][0] - self._env.now, lambda: self._resume(child))
+
+    def _resume(self, child: _Child) -> None:
+        child.awaited = False
+        self._work(0, [child], self._tail_s)
 
     def _work(self, received: int, children: list[_Child], tail_s: float) -> float:
-        """The processor's work on so many bytes that come, whole at `tail_s`, and on what is due to the children. Returns when it is done."""
+        """The processor's work on so many bytes that come, and on what is due to the children; what it works on is all here at `tail_s`.
+
+        Returns when it is done.
+        """
         orders = [(child, size) for child in children for size in self._due(child)]
-        sizes = [received, *(size for _, size in orders)]
-        if not any(sizes):
+        if not orders and not received:
             return tail_s
-        work_s = received * self._receive_s_per_byte + sum(sizes[1:]) * self._hand_on_s_per_byte
-        first_s = work_s * min(1.0, self._setup.chunk_bytes / max(sizes))
+        largest, handed_on = received, 0
+        for _, size in orders:
+            largest, handed_on = max(largest, size), handed_on + size
+        work_s = received * self._receive_s_per_byte + handed_on * self._hand_on_s_per_byte
+        first_s = work_s * min(1.0, self._chunk_bytes / largest)
         head_s, tail_s = self.host.processor.serve(self._env.now, tail_s, first_s, work_s)
         for child, size in orders:
-            chunk = min(size, self._setup.chunk_bytes)
-            arrives_s, whole_s = self.host.send(child.node.host, size, chunk, head_s, tail_s)
+            arrives_s, whole_s = self.host.send(child.node.host, size, min(size, self._chunk_bytes), head_s, tail_s)
             self._send(child, size, arrives_s, whole_s)
         return tail_s
 
@@ -137,22 +162,26 @@ class Node:
 
     def _arrive(self, version: int, size: int, tail_s: float) -> None:
         """The first chunk of a piece is here, and all of it will be at `tail_s`."""
+        assert self._parent is not None
         if version != self._growing:
             self._growing, self._filled = version, 0
         self._filled += size
-        position = self._filled
         self._tail_s = self._work(size, self._children if self._cut_through else [], tail_s)
-        after(self._env, self._tail_s - self._env.now, lambda: self._take(version, position))
+        if self._filled == self._size_bytes:
+            after(self._env, self._tail_s - self._env.now, self._finish)
+        else:
+            parent, child = self._parent
+            child.acknowledged.append((self._tail_s, self._filled))
+            parent._await(child)
 
-    def _take(self, version: int, position: int) -> None:
-        """A piece is here."""
-        if position == self._setup.size_bytes:
-            self._growing, self.whole = None, version
-            self._shown(self, version)
-            self._work(0, self._children, self._env.now)
-        assert self._parent is not None
+    def _finish(self) -> None:
+        """What was growing is here."""
+        assert self._parent is not None and self._growing is not None
+        self.whole, self._growing = self._growing, None
+        self._shown(self, self.whole)
+        self._work(0, self._children, self._env.now)
         parent, child = self._parent
-        child.taken, child.whole = position, self.whole
+        child.whole = self.whole
         parent._work(0, [child], max(self._env.now, parent._tail_s))
 
 
@@ -165,7 +194,7 @@ def build(env: simpy.Environment, setup: Setup, shown: Callable[[Node, int], Non
     for name, parent in parents(setup.layout, list(named), [], setup.size_bytes / setup.chunk_bytes).items():
         adopted.setdefault(parent, []).append(named[name])
     for parent, nodes in adopted.items():
-        (root if parent is None else named[parent]).adopt(nodes)
+        (root if parent is None else named[parent]).adopt(nodes, setup.link_bytes_per_s)
     return root, relays
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Generator
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 import simpy
-from simulated.broadcast import Host, Node, after, build
+from simulated.broadcast import Node, after, build
 from simulated.setup import Setup
 
-WARM_LAPS, LAPS = 2, 2
-"""A lap is over when from every machine there came samples of a version that did not exist when the lap began."""
-WARM_BATCHES, BATCHES = 4, 24
+BATCHES = 24
+"""Of the learner, that are measured at the least."""
 
 Steps = Generator[simpy.Event, None, None]
 
@@ -72,8 +71,9 @@ class Pool:
 
 
 class Training:
-    """Runs until so many laps and batches are over; `report` is of those after the warm-up.
+    """Runs until the data has gone round twice: the first lap is to warm up, the second is measured.
 
+    A lap is over when from every machine there came samples of a version that did not exist when the lap began.
     The actors of a machine keep step: each fills a fragment with the newest version that the machine had at its beginning, and the dispatch
     sends them off as one parcel. While that is on its way the actors play on, but they wait with the next for it to have arrived.
     produced = used + held (by the learner) + pool.waiting + pool.overwritten + carried (by a dispatch or a link), at every moment.
@@ -86,23 +86,19 @@ class Training:
         self.pool = Pool(self.env, setup.pool_batches * setup.batch)
         self._rng = np.random.default_rng(seed)
         self._root, self._relays = build(self.env, setup, self._show)
-        self._inbox = Host(setup, self._root.host.processor)
-        self._inbox.into = self._root.host.into
         self._published_s = {0: 0.0}
-        self._begin_lap()
-        self._laps = self._batches = 0
-        self._over = self.env.event()
         self._measure()
+        self._begin_lap()
         for place, relay in enumerate(self._relays):
             self.env.process(self._play(place, relay))
         self.env.process(self._learn())
 
     def run(self) -> Report:
-        """Of `LAPS` and `BATCHES`, after the warm-up."""
-        for laps, batches in ((WARM_LAPS, WARM_BATCHES), (LAPS, BATCHES)):
-            self._laps, self._batches, self._over = laps, batches, self.env.event()
-            self._measure()
-            self.env.run(self._over)
+        """Of a lap after the first, and of `BATCHES`."""
+        self.env.run(self._lap)
+        self._measure()
+        self._begin_lap()
+        self.env.run(self._lap & self._batches)
         seconds = self.env.now - self._start_s
         values, weights = (np.array(column) for column in zip(*sorted(self._staleness.items()), strict=True))
         broadcasts = [median(times) for times in self._broadcast_s.values()]
@@ -120,14 +116,12 @@ class Training:
         self._start_s, self._produced_before, self._used_before = self.env.now, self.produced, self.used
         self._staleness: Counter[int] = Counter()
         self._broadcast_s: dict[Node, list[float]] = {}
+        self._batches, self._batches_left = self.env.event(), BATCHES
 
     def _begin_lap(self) -> None:
+        self._lap = self.env.event()
         self._lap_version = self.version + 1
         self._missing = set(range(self.setup.machines))
-
-    def _check(self) -> None:
-        if self._laps <= 0 and self._batches <= 0 and not self._over.triggered:
-            self._over.succeed()
 
     def _show(self, relay: Node, version: int) -> None:
         self._broadcast_s.setdefault(relay, []).append(self.env.now - self._published_s[version])
@@ -154,10 +148,8 @@ class Training:
         self.pool.add(version, samples)
         if version >= self._lap_version:
             self._missing.discard(place)
-            if not self._missing:
-                self._laps -= 1
-                self._begin_lap()
-                self._check()
+            if not self._missing and not self._lap.triggered:
+                self._lap.succeed()
 
     def _learn(self) -> Steps:
         setup, env = self.setup, self.env
@@ -172,8 +164,9 @@ class Training:
             self.version += 1
             self._published_s[self.version] = env.now
             after(env, setup.look_s, lambda version=self.version: self._root.publish(version))
-            self._batches -= 1
-            self._check()
+            self._batches_left -= 1
+            if self._batches_left == 0:
+                self._batches.succeed()
 
 
 def simulate(setup: Setup, seed: int = 0) -> Report:
