@@ -49,9 +49,7 @@ class Case(NamedTuple):
         return f"{self.game}.{self.parameters / 1e6:g}M.{self.rate_mbit:g}Mbit.{self.machines}.{self.layout}"
 
     def setup(self) -> Setup:
-        whole = replace(
-            GAMES[self.game], parameters=self.parameters, link_mbit=self.rate_mbit, machines=self.machines, layout=self.layout
-        )
+        whole = replace(GAMES[self.game], parameters=self.parameters, link_mbit=self.rate_mbit, machines=self.machines, layout=self.layout)
         chunks = whole.size_bytes / whole.chunk_bytes * whole.machines
         return replace(whole, piece_chunks=min(MAX_CHUNKS, math.ceil(chunks / PIECES)))
 

@@ -85,10 +85,8 @@ def refuse_impossible(cluster: Cluster, recipe: Any, algorithm: Any) -> None:
         raise RecipeError("cluster: given; in serial mode one process does all: allowed here: no section `cluster`, or mode=parallel")
     if cluster.learners == 1:
         return
-    if getattr(algorithm, "from_gradients", False):
-        raise RecipeError(
-            f"cluster.learners: given {cluster.learners}; the actors of {recipe.algorithm.name} do its learners' work: allowed: 1"
-        )
+    if getattr(algorithm, "from_gradients", False) or not hasattr(algorithm, "peers"):
+        raise RecipeError(f"cluster.learners: given {cluster.learners}; {recipe.algorithm.name} learns alone: allowed: 1")
     samples, batch = recipe.fragment_samples, recipe.learner.batch
     if batch % (samples * cluster.learners):
         raise RecipeError(
