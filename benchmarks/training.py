@@ -11,13 +11,16 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from figures import figure
 from peers.meter import ALGORITHMS, COMMON, SETTINGS
 from peers.run import PEERS, measure
+from processes import Spending, Start, interruptible, running
 
 Runs = dict[tuple[str, ...], list[dict]]
 
@@ -56,21 +59,46 @@ def recipe(task: str, algorithm: str) -> list[str]:
     return [f"{task}/ppo", *(f"{name}={json.dumps(section)}" for name, section in sections.items()), *OURS[task][algorithm], *RUN]
 
 
-def ours(task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str]) -> dict[str, float]:
-    """Trains for a while; the means of the metrics' lines after the warm-up."""
+def ours(
+    task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str], start: Start = subprocess.Popen, **options: Any
+) -> dict[str, float]:
+    """Trains for a while; the means of the metrics' lines after the warm-up, and `process/…`, the cores that processes keep busy.
+
+    start, options: how the process is started.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *recipe(task, algorithm), *more,
             f"stop.minutes={(seconds + warmup_s) / 60}", "--run", f"{folder}/run", "--quiet", "--no-video",
         ]  # fmt: skip
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=4 * (seconds + warmup_s) + 60)
-        lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+        with running(command, start, stdout=subprocess.DEVNULL, **options) as process:
+            spent = _watch(process, Path(folder, "run", "metrics.jsonl"), warmup_s, 4 * (seconds + warmup_s) + 60)
+        lines = _lines(Path(folder, "run", "metrics.jsonl"))
     first = next(line for line in lines if line["minutes"] * 60 >= warmup_s)
     last = lines[-1]
     kept = [line for line in lines if line["minutes"] > first["minutes"]]
-    names = [name for name in last if name in ("cpu", "staleness") or name.startswith(("time/", "actor/"))]
+    names = [name for name in last if name.startswith(("cpu", "staleness", "time/", "actor/", "broadcast/"))]
     means = {name: fmean(line[name] for line in kept if name in line) for name in names}
-    return means | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
+    return means | spent | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
+
+
+def _watch(process: subprocess.Popen[Any], metrics: Path, warmup_s: float, limit_s: float) -> dict[str, float]:
+    """Waits until a training is over, and sees what its processes spend after the warm-up. Raises where it fails, or takes longer."""
+    spending, deadline = Spending(process.pid), time.monotonic() + limit_s
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"training took longer than {limit_s:g} s")
+        if any(line["minutes"] * 60 >= warmup_s for line in _lines(metrics)[-1:]):
+            spending.look()
+        time.sleep(1.0)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return {f"process/{kind}": cores for kind, cores in spending.rates().items()}
+
+
+def _lines(metrics: Path) -> list[dict]:
+    """The lines that are there, whole."""
+    return [json.loads(line) for line in metrics.read_text().splitlines(keepends=True) if line.endswith("\n")] if metrics.exists() else []
 
 
 def report(task: str, algorithm: str, mine: list[dict], theirs: Runs) -> None:
@@ -82,9 +110,15 @@ def report(task: str, algorithm: str, mine: list[dict], theirs: Runs) -> None:
         reference = " ".join(peer)
         figure(f"{name}.training", rates, "steps/s", reference, [run["steps_per_second"] for run in runs])
         figure(f"{name}.cpu", [run["cpu"] for run in mine], "share of all cores", reference, [run["cpu_utilisation"] for run in runs], 3)
-    figure(f"{name}.staleness", [run["staleness"] for run in mine], "versions", digits=2)
-    for share in (share for share in mine[0] if "/" in share):
-        figure(f"{name}.{share.replace('/', '.')}", [run[share] for run in mine], "share of its time", digits=3)
+    spent(name, mine)
+
+
+def spent(name: str, runs: list[dict]) -> None:
+    """Prints how old samples were, where the time went, and which processes had the processor."""
+    figure(f"{name}.staleness", [run["staleness"] for run in runs], "versions", digits=2)
+    for kind, unit in (("time/", "share of its time"), ("actor/", "share of its time"), ("process/", "cores")):
+        for share in (share for share in runs[0] if share.startswith(kind)):
+            figure(f"{name}.{share.replace('/', '.')}", [run.get(share, 0.0) for run in runs], unit, digits=3)
 
 
 def main() -> None:
@@ -97,6 +131,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=float, default=10)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting of ours")
     arguments = parser.parse_args()
+    interruptible()
     for task in arguments.tasks:
         algorithms = [name for name in arguments.algorithms if name in OURS[task]]
         peers = [peer for peer in arguments.peers if peer != WITHOUT_NUMBA or task != "pong"]
