@@ -56,33 +56,42 @@ def recipe(task: str, algorithm: str) -> list[str]:
     else:
         learning |= {"name": algorithm} | ({"optimizer": "adam"} if algorithm == "impala" else {})
     sections = {"network": network, "algorithm": learning, "learner.batch": settings["batch"]}
-    return [f"{task}/ppo", *(f"{name}={json.dumps(section)}" for name, section in sections.items()), *OURS[task][algorithm], *RUN]
+    return [f"{task}/ppo", *(f"{name}={json.dumps(section)}" for name, section in sections.items()), *OURS[task][algorithm]]
 
 
-def ours(
-    task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str], start: Start = subprocess.Popen, **options: Any
-) -> dict[str, float]:
+def ours(task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str], start: Start = subprocess.Popen) -> dict[str, float]:
     """Trains for a while; the means of the metrics' lines after the warm-up, and `process/…`, the cores that processes keep busy.
 
-    start, options: how the process is started.
+    start: how the process is started.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *recipe(task, algorithm), *more,
-            f"stop.minutes={(seconds + warmup_s) / 60}", "--run", f"{folder}/run", "--quiet", "--no-video",
-        ]  # fmt: skip
-        with running(command, start, stdout=subprocess.DEVNULL, **options) as process:
-            spent = _watch(process, Path(folder, "run", "metrics.jsonl"), warmup_s, 4 * (seconds + warmup_s) + 60)
-        lines = _lines(Path(folder, "run", "metrics.jsonl"))
+    lines, cores = train([*recipe(task, algorithm), *more], seconds, warmup_s, start)
     first = next(line for line in lines if line["minutes"] * 60 >= warmup_s)
     last = lines[-1]
     kept = [line for line in lines if line["minutes"] > first["minutes"]]
-    names = [name for name in last if name.startswith(("cpu", "staleness", "time/", "actor/", "broadcast/"))]
+    names = [name for name in last if name.startswith(("cpu", "staleness", "time/", "actor/"))]
     means = {name: fmean(line[name] for line in kept if name in line) for name in names}
-    return means | spent | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
+    return means | cores | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
 
 
-def _watch(process: subprocess.Popen[Any], metrics: Path, warmup_s: float, limit_s: float) -> dict[str, float]:
+def train(
+    settings: list[str], seconds: float, warmup_s: float, start: Start = subprocess.Popen, **options: Any
+) -> tuple[list[dict], dict[str, float]]:
+    """Trains for `seconds` after `warmup_s`, by a recipe and what is to be different in it.
+
+    All lines of its metrics, and `process/…`, the cores that its processes keep busy after the warm-up. options: of `start`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = Path(folder, "run", "metrics.jsonl")
+        command = [
+            sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *settings, *RUN,
+            f"stop.minutes={(seconds + warmup_s) / 60}", "--run", f"{folder}/run", "--quiet", "--no-video",
+        ]  # fmt: skip
+        with running(command, start, stdout=subprocess.DEVNULL, **options) as process:
+            spending = _watch(process, metrics, warmup_s, 4 * (seconds + warmup_s) + 60)
+        return _lines(metrics), {f"process/{kind}": cores for kind, cores in spending.rates().items()}
+
+
+def _watch(process: subprocess.Popen[Any], metrics: Path, warmup_s: float, limit_s: float) -> Spending:
     """Waits until a training is over, and sees what its processes spend after the warm-up. Raises where it fails, or takes longer."""
     spending, deadline = Spending(process.pid), time.monotonic() + limit_s
     while process.poll() is None:
@@ -93,7 +102,7 @@ def _watch(process: subprocess.Popen[Any], metrics: Path, warmup_s: float, limit
         time.sleep(1.0)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, process.args)
-    return {f"process/{kind}": cores for kind, cores in spending.rates().items()}
+    return spending
 
 
 def _lines(metrics: Path) -> list[dict]:
