@@ -29,8 +29,9 @@ class Orders(msgspec.Struct, frozen=True):
     """What a station is to do.
 
     machine: where it is. target: what an actor runs. actors: how many. first: the index of the first of them; no other actor of the run
-    has had these. life: as `Crew.start` has it. parameters: of a version. layout: of fragments, by `Layout.plain`.
-    desk, root, pools: the learners' addresses. keys: a file, or None. packing, hold_bytes: as for `DispatchConfig`.
+        has had these. life: as `Crew.start` has it. parameters: of a version. layout: of fragments, by `Layout.plain`.
+    desk, root, pools: the learners' addresses. relay_port: where the relay serves its children; 0: anywhere. keys: a file, or None.
+    packing, hold_bytes: as for `DispatchConfig`.
     """
 
     machine: Machine
@@ -42,6 +43,7 @@ class Orders(msgspec.Struct, frozen=True):
     layout: dict[str, Any]
     desk: str
     root: str
+    relay_port: int
     pools: list[str]
     network: bool
     keys: str | None
@@ -58,10 +60,14 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Station:
-    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game."""
+    """It moves only while `advance` runs. attempt: how often it was started anew.
 
-    def __init__(self, orders: Orders, actor: dict[str, Any]) -> None:
+    Raises what the run cannot go on after, such as an error of the game.
+    """
+
+    def __init__(self, orders: Orders, actor: dict[str, Any], attempt: int) -> None:
         self._orders = orders
+        self._attempt = attempt
         name = orders.machine.name
         layout = Layout.from_plain(orders.layout)
         slots = orders.actors + SPARE
@@ -82,6 +88,7 @@ class Station:
             "root": orders.root,
             "name": name,
             "host": orders.machine.address,
+            "port": orders.relay_port,
             "board_fd": self._board.fd,
             "parameters": orders.parameters,
             "network": orders.network,
@@ -113,7 +120,7 @@ class Station:
         for end in self._cluster.poll():
             self._replace(end)
         if not self._crew.processes and self._board.newest() >= 0:
-            self._crew.start([*self._orders.life, self._generation])
+            self._crew.start([*self._orders.life, self._attempt, self._generation])
         now = time.monotonic()
         if self._notes or now - self._told_s >= REPORT_S:
             self._told_s = now
@@ -172,7 +179,7 @@ def _queues(dispatch: DispatchReport) -> dict[str, float]:
 
 def main(config: dict[str, Any]) -> None:
     """Runs a station until the process is ended. config: `orders`, and `actor`, what all its actors are told."""
-    station = Station(msgspec.convert(config["orders"], Orders), config["actor"])
+    station = Station(msgspec.convert(config["orders"], Orders), config["actor"], config["attempt"])
     try:
         while True:
             station.advance()

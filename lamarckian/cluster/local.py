@@ -48,7 +48,7 @@ class LocalCluster:
     """A `Cluster` of child processes. It belongs to one thread at a time.
 
     max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
-    parts: as how many machines it passes for, all of them this one.
+    parts: as how many machines it passes for, each with its share of the cores.
     path: where children find modules; None for where this process does.
 
     What a child writes is logged line by line, as a warning: a child has nothing to print when all is well.
@@ -57,7 +57,7 @@ class LocalCluster:
 
     def __init__(self, max_deaths: int = 3, window_s: float = 60.0, parts: int = 1, path: Sequence[str] | None = None) -> None:
         self._path = path
-        self._machines = [Machine(f"machine-{index}", "127.0.0.1", cores()) for index in range(parts)]
+        self._machines = [Machine(f"machine-{index}", "127.0.0.1", max(1, cores() // parts)) for index in range(parts)]
         self._children: Register[_Child] = Register(max_deaths, window_s)
         # Nothing is ever written to this pipe. Its writing end closes when this process is no more, and each child knows.
         self._lifeline, self._life = os.pipe()

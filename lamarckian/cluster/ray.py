@@ -265,7 +265,8 @@ def _join(ray: Any, address: str) -> bool:
             raise MisuseError(f"there is no Ray cluster at {found}: {why}. {advice}")
         found = None  # one that was here ended without taking its address back
     if found is None:
-        options = {"address": "local", "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        # Nobody else joins it, so that nothing of it needs to be reached from elsewhere.
+        options = {"address": "local", "include_dashboard": False, "object_store_memory": _STORE_BYTES, "_node_ip_address": "127.0.0.1"}
     try:
         with _own_signals():
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)

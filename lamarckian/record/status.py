@@ -74,13 +74,18 @@ class Processes:
 
 
 def this_machine(
-    processes: Processes, pids: Mapping[str, tuple[int, int]], version: int, actors: int, queues: Mapping[str, float] | None = None
+    name: str,
+    processes: Processes,
+    pids: Mapping[str, tuple[int, int]],
+    version: int,
+    actors: int,
+    queues: Mapping[str, float] | None = None,
 ) -> MachineStatus:
-    """How the machine stands that this process runs on; `pids` as for `Processes.look`."""
+    """How the machine stands that this process runs on, as far as it concerns `name`; `pids` as for `Processes.look`."""
     cpu, memory = processes.machine()
     return MachineStatus(
-        name=platform.node(),
-        address="here",
+        name=name,
+        address=platform.node(),
         cores=len(psutil.Process().cpu_affinity() or []) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1,
         cpu=cpu,
         memory=memory,

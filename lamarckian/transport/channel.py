@@ -90,7 +90,7 @@ class _Channel:
     """Frames before a message, which say whose it is."""
 
     def __init__(self, kind: int, types: Sequence[type[msgspec.Struct]], address: str, terms: Terms) -> None:
-        if not address.startswith(("ipc://", "tcp://")) or not (terms.network or address.startswith(("ipc://", "tcp://127.0.0.1:"))):
+        if not address.startswith(("ipc://", "tcp://")) or not (terms.network or is_local(address)):
             places = "ipc://NAME or tcp://HOST:PORT" if terms.network else "ipc:// or tcp://127.0.0.1:"
             stays = "is" if terms.network else "stays on this machine"
             raise MisuseError(f"a channel {stays} ({places}), it cannot use {address!r}")
@@ -224,7 +224,7 @@ class Inbox(_Channel):
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
         if self._visitors is not None:
             self._visitors.address = self.address
-        if terms.network and terms.keys is None and not address.startswith(("ipc://", "tcp://127.0.0.1:")):
+        if terms.network and terms.keys is None and not is_local(address):
             _LOG.warning("%s is open to whoever can reach it; `lamarckian keys` makes a key that closes it", self.address)
 
     def receive(self, timeout_s: float) -> tuple[str, Any] | None:
@@ -273,6 +273,11 @@ def batch(channel: Inbox | Outbox) -> Iterator[Any]:
         if (received := channel.receive(0.0)) is None:
             return
         yield received
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is reached from its own machine only."""
+    return address.startswith(("ipc://", "tcp://127.0.0.1:"))
 
 
 def local_address() -> str:

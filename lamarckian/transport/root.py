@@ -79,7 +79,7 @@ class Root:
     """Broadcasts what is published on `board` to all relays that come, by their `Beat`s, to tcp://`host`:`port`.
 
     layout: who hands to whom. wire: how numbers travel. chunk_bytes: of a version, handed on at once in a pipeline.
-    port: 0 for one that the system chooses; `address` says which.
+    port, children_port: where it hears beats, and serves children; 0 for one that the system chooses. `address` says the first.
     It moves only while `advance` runs, and belongs to one thread. Raises MisuseError when it cannot listen.
     """
 
@@ -92,6 +92,7 @@ class Root:
         wire: Wire = "float32",
         chunk_bytes: int = CHUNK_BYTES,
         base: Terms = LOCAL,
+        children_port: int = 0,
     ) -> None:
         if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
             raise MisuseError(f"a chunk has 1 to {MAX_CHUNK_BYTES} bytes, not {chunk_bytes}")
@@ -102,7 +103,7 @@ class Root:
         self._chunk_bytes = chunk_bytes
         self._control = Inbox((Beat,), f"tcp://{host}:{port or '*'}", terms(base))
         try:
-            self._inbox = Inbox((Took,), f"tcp://{host}:*", terms(base))
+            self._inbox = Inbox((Took,), f"tcp://{host}:{children_port or '*'}", terms(base))
         except MisuseError:
             self._control.close()
             raise
@@ -229,12 +230,12 @@ class Root:
 def main(config: dict[str, Any]) -> None:
     """Runs a root until the process is ended.
 
-    config: `host`, `port`, `layout`, `wire` as for `Root`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
-    `report`: the address of an inbox that gets the statistics once a second.
+    config: `host`, `port`, `layout`, `wire`, `children_port` as for `Root`; `board_fd`, `parameters`, of the board; `network`; `keys`, a
+    file, or None; `report`: the address of an inbox that gets the statistics once a second.
     """
     base = open_terms(config["network"], config["keys"])
     board = VersionBoard.attach(config["board_fd"], config["parameters"])
-    root = Root(board, config["host"], config["port"], config["layout"], config["wire"], base=base)
+    root = Root(board, config["host"], config["port"], config["layout"], config["wire"], base=base, children_port=config["children_port"])
     report = Outbox((), config["report"], "root")
     while True:
         root.advance(REPORT_S)
