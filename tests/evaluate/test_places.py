@@ -56,5 +56,5 @@ def test_ports_are_free_ones():
 
 
 def test_an_address_of_another_machine_is_refused():
-    with pytest.raises(MisuseError, match="cluster.host: this machine has no address 192.0.2.77"):
+    with pytest.raises(MisuseError, match=r"cluster\.host: this machine has no address 192\.0\.2\.77"):
         ports("192.0.2.77", 0)
