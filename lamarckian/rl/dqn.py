@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from operator import itemgetter
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -81,11 +83,26 @@ class DQNSettings(BaseModel):
 
 
 class Drawn(NamedTuple):
-    """Entries of the replay, int64 `[K]`, what they hold, `[K, …]`, and how much each counts in the loss, `[K]`."""
+    """Entries of the replay, int64 `[K]`, and what they hold, `[K, …]`; how much each counts in the loss, `[K]`.
+
+    target: `[K]`, where it is known ahead. version: that acted, a mean over all that was drawn at once.
+    """
 
     entries: np.ndarray
     samples: Any
     weight: Tensor
+    target: Tensor | None
+    version: float
+
+    def split(self, limit: int) -> Iterator[Drawn]:
+        """Parts of at most `limit` entries each, and as equal as can be."""
+        if len(self.entries) <= limit:
+            yield self
+            return
+        for part in split(slice(0, len(self.entries)), limit)[1]:
+            samples = self.samples.map(itemgetter(part))
+            target = None if self.target is None else self.target[part]
+            yield Drawn(self.entries[part], samples, self.weight[part], target, self.version)
 
 
 class DQN:
@@ -165,7 +182,7 @@ class DQN:
             samples = self._entries(replay) * (replay.steps if self.policy.state else 1)
             count, self._due = divmod(self._due + batch["learn"].numel() * settings.replay_ratio, samples)
         try:
-            steps = self._learn(replay, int(count), beta, version, spent)
+            steps = self._learn(replay, int(count), beta, version, spent) if count else []
         except NumericsError as error:
             raise NumericsError(f"DQN, update of version {version}: {error}; {suspects(batch)}") from None
         self._set_epsilon(progress)
@@ -260,61 +277,73 @@ class DQN:
         with torch.no_grad():
             self.policy.epsilon.fill_(settings.epsilon + (settings.final_epsilon - settings.epsilon) * min(done, 1.0))
 
-    def _learn(self, replay: Replay, count: int, beta: float, version: int, spent: dict[str, float]) -> list[Step]:
-        """So many steps of the optimiser.
+    def _minibatches(self, replay: Replay, count: int, beta: float) -> Iterator[Drawn]:
+        """So many minibatches.
 
-        Where no step changes what the next ones draw, many minibatches are drawn at once; and where the target network alone says what
-        their targets are, it judges them in one pass until it is changed itself: that takes a fraction of the time of many small ones.
+        Where no step changes what the next ones draw, many are drawn at once, while another thread draws the next many; and where the
+        target network alone says what their targets are, it judges them in one pass: that takes a fraction of the time of many small ones.
         """
         settings, entries = self.settings, self._entries(replay)
         ahead = 1 if settings.prioritised or self.policy.state else max(min(self.precision.rows, ROWS) // entries, 1)
-        steps: list[Step] = []
-        while len(steps) < count:
-            minibatches = min(ahead, count - len(steps), settings.target_every - self._steps % settings.target_every)
-            started = perf_counter()
-            drawn = self._draw(replay, entries, minibatches, beta)
-            middle = perf_counter()
-            target = None if settings.double or self.policy.state else self._difference.targets(drawn.samples)
-            spent["sample"] += middle - started
-            spent["forward"] += perf_counter() - middle
-            age = float((version - drawn.samples.version).double().mean())
-            for part in (slice(start, start + entries) for start in range(0, entries * minibatches, entries)):
-                samples = drawn.samples if minibatches == 1 else drawn.samples.map(itemgetter(part))
-                step, errors = self._step(samples, drawn.weight[part], None if target is None else target[part], spent)
-                steps.append(step | {"age.mean": age})
-                if settings.prioritised:
-                    started = perf_counter()
-                    replay.prioritise(drawn.entries[part], (errors + settings.priority_epsilon) ** settings.priority_exponent)
-                    spent["sample"] += perf_counter() - started
-        return steps
+        sizes, done = [], self._steps
+        while done < self._steps + count:
+            sizes.append(min(ahead, self._steps + count - done, settings.target_every - done % settings.target_every))
+            done += sizes[-1]
+        # A thread has a number of threads of its own for what it computes.
+        with ThreadPoolExecutor(1, "draw", torch.set_num_threads, (torch.get_num_threads(),)) as aside:
+            draw = partial(self._draw, replay, entries, beta)
+            coming: Callable[[], Drawn] = partial(draw, sizes[0])
+            for size, following in zip(sizes, [*sizes[1:], 0], strict=True):
+                drawn = coming()
+                changes = settings.prioritised or (self._steps + size) % settings.target_every == 0
+                coming = partial(draw, following) if changes or not following else aside.submit(draw, following).result
+                yield from drawn.split(entries)
 
-    def _draw(self, replay: Replay, entries: int, minibatches: int, beta: float) -> Drawn:
+    def _draw(self, replay: Replay, entries: int, beta: float, minibatches: int) -> Drawn:
         """So many minibatches of so many entries each, one behind the other."""
         uniform = torch.rand(minibatches, entries, dtype=torch.float64, generator=self._generator).numpy()
         drawn, weights = zip(*(replay.draw(numbers, beta) for numbers in uniform), strict=True)
         every = np.concatenate(drawn)
         hold = replay.sequences if self.policy.state else replay.windows
-        samples = hold(every, self.settings.n_step, self.settings.gamma)
-        return Drawn(every, samples.map(self._tensor), self._tensor(np.concatenate(weights)))
+        held: Any = hold(every, self.settings.n_step, self.settings.gamma)
+        samples = held.map(self._tensor)
+        target = None if self.settings.double or self.policy.state else self._difference.targets(samples)
+        return Drawn(every, samples, self._tensor(np.concatenate(weights)), target, float(held.version.mean()))
 
     def _tensor(self, x: np.ndarray) -> Tensor:
         return torch.from_numpy(x).to(self.device, non_blocking=True)
 
-    def _step(self, samples: Any, weight: Tensor, target: Tensor | None, spent: dict[str, float]) -> tuple[Step, np.ndarray]:
-        """One step of the optimiser; the gradient is summed up over portions that fit the caches. |TD error| of the entries, float64 `[K]`."""
+    def _learn(self, replay: Replay, count: int, beta: float, version: int, spent: dict[str, float]) -> list[Step]:
+        """So many steps of the optimiser."""
+        settings, steps = self.settings, []
+        minibatches = self._minibatches(replay, count, beta)
+        for _ in range(count):
+            started = perf_counter()
+            drawn = next(minibatches)
+            spent["sample"] += perf_counter() - started
+            step, errors = self._step(drawn, spent)
+            started = perf_counter()
+            if settings.prioritised:
+                replay.prioritise(drawn.entries, (errors + settings.priority_epsilon) ** settings.priority_exponent)
+            spent["sample"] += perf_counter() - started
+            steps.append(step | {"age.mean": version - drawn.version})
+        return steps
+
+    def _step(self, drawn: Drawn, spent: dict[str, float]) -> tuple[Step, np.ndarray]:
+        """One step of the optimiser, whose gradient is summed up over portions that fit the caches; |TD error| of the entries, float64."""
         settings = self.settings
         self.parameters.zero_gradient()
-        size, rows = len(weight), self.precision.rows
+        size, rows = len(drawn.entries), self.precision.rows
         if self.policy.state:
-            size, rows = max(int(samples.learn[:, settings.burn_in :].sum()), 1), max(rows // (samples.learn.shape[1] + 1), 1)
+            learn = drawn.samples.learn
+            size, rows = max(int(learn[:, settings.burn_in :].sum()), 1), max(rows // (learn.shape[1] + 1), 1)
         judged: list[Judged] = []
-        for part in split(slice(0, len(weight)), rows)[1]:
+        for part in drawn.split(rows):
             started = perf_counter()
-            portion = samples.map(itemgetter(part))
             if self.policy.state:
-                judged.append(self._difference.of_columns(portion, weight[part], size))
+                judged.append(self._difference.of_columns(part.samples, part.weight, size))
             else:
-                judged.append(self._difference.of_steps(portion, weight[part], size, None if target is None else target[part]))
+                judged.append(self._difference.of_steps(part.samples, part.weight, size, part.target))
             middle = perf_counter()
             judged[-1].loss.backward()  # type: ignore[no-untyped-call]
             spent["forward"] += middle - started
