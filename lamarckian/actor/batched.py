@@ -186,8 +186,8 @@ class BatchedRollout:
         terminated = _join([step.terminated for step in steps])
         truncated = _join([step.truncated for step in steps])
         missed = _join([np.zeros(self._matches, np.int32) if step.missed is None else step.missed for step in steps])
-        self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
         self.tally.steps(self._lanes, reward)
+        self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
         finals = []
         for k, step in enumerate(steps):
             for match, result in step.results:

@@ -194,8 +194,8 @@ class CoroutineRollout:
         terminated = np.array([step.terminated for step in steps])
         truncated = np.array([step.truncated for step in steps])
         missed = [step.missed for step in steps]
-        self._recorder.outcome(lanes, reward, terminated, truncated, np.array(missed) if any(missed) else 0)
         self.tally.steps(lanes, reward)
+        self._recorder.outcome(lanes, reward, terminated, truncated, np.array(missed) if any(missed) else 0)
         ended = terminated | truncated
         finals = []
         if ended.any():

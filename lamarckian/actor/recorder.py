@@ -9,7 +9,6 @@ import numpy as np
 
 from lamarckian.actor.policy import Decision
 from lamarckian.data.fragment import Layout
-from lamarckian.errors import NumericsError
 
 Emit: TypeAlias = Callable[[dict[str, np.ndarray], np.ndarray], None]
 """Takes the arrays of a stage and the lanes whose columns are complete in it; copies what it needs."""
@@ -38,9 +37,6 @@ class Recorder:
         self, lanes: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, missed: np.ndarray | int
     ) -> None:
         """Records what came of the last decisions of `lanes`, int `[K]`: reward `[K, R]`, the rest `[K]`."""
-        if not np.isfinite(reward).all():
-            lane = lanes[~np.isfinite(reward).all(axis=1)][0]
-            raise NumericsError(f"a reward is not finite: {reward[lanes == lane][0]} (lane {lane}); check the game's reward")
         at = self._at(lanes)
         self.stage["reward"][at] = reward
         self.stage["terminated"][at] = terminated
