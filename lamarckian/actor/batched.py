@@ -192,7 +192,9 @@ class BatchedRollout:
         for k, step in enumerate(steps):
             for match, result in step.results:
                 opponent = "" if self._league is None else self._league.seating.names[match]
-                self.tally.end(k * self._matches + match, result, opponent)
+                lane = k * self._matches + match
+                self.tally.end(lane, result, opponent)
+                self._recorder.end(lane, result.outcome)
             if step.final is not None and step.truncated.any():
                 finals.append((np.nonzero(step.truncated)[0] + k * self._matches, step.final))
         return finals

@@ -200,7 +200,9 @@ class CoroutineRollout:
         finals = []
         if ended.any():
             for lane in lanes[ended].tolist():
-                self.tally.end(lane, self._lanes[lane].result, self._lanes[lane].opponent)
+                result = self._lanes[lane].result
+                self.tally.end(lane, result, self._lanes[lane].opponent)
+                self._recorder.end(lane, None if result is None else result.outcome)
             finals = [(lane, step.observation) for lane, step in told if step.truncated and not step.terminated]
         told.clear()
         return finals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from lamarckian.actor.actor import Actor
 from lamarckian.actor.process import Description, build_actor, build_mdp, fragment_layout
+from lamarckian.data.fragment import OUTCOMES
 from lamarckian.data.pool import LocalPool
 from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import Continuous, Discrete, Observation, Observations, Result, Role, Step, Steps, Vector
@@ -72,6 +74,9 @@ def test_same_fragments_by_both_ways(roles, recurrent):
     assert results == other_results
     assert len(results) > 10
     assert {fragment["terminated"].any() for fragment in fragments} == {True, False}
+    assert all(((fragment["outcome"] != 0) == fragment["terminated"]).all() for fragment in fragments)
+    ends = Counter(OUTCOMES[code] for fragment in fragments for code in fragment["outcome"].flatten().tolist() if code)
+    assert ends == Counter(result.outcome for result in results)
     assert all((fragment["version"] == 7).all() for fragment in fragments)
 
 
