@@ -302,13 +302,12 @@ class DQN:
     def _draw(self, replay: Replay, entries: int, beta: float, minibatches: int) -> Drawn:
         """So many minibatches of so many entries each, one behind the other."""
         uniform = torch.rand(minibatches, entries, dtype=torch.float64, generator=self._generator).numpy()
-        drawn, weights = zip(*(replay.draw(numbers, beta) for numbers in uniform), strict=True)
-        every = np.concatenate(drawn)
+        drawn, weights = (x.reshape(-1) for x in replay.draw(uniform, beta))
         hold = replay.sequences if self.policy.state else replay.windows
-        held: Any = hold(every, self.settings.n_step, self.settings.gamma)
+        held: Any = hold(drawn, self.settings.n_step, self.settings.gamma)
         samples = held.map(self._tensor)
         target = None if self.settings.double or self.policy.state else self._difference.targets(samples)
-        return Drawn(every, samples, self._tensor(np.concatenate(weights)), target, float(held.version.mean()))
+        return Drawn(drawn, samples, self._tensor(weights), target, float(held.version.mean()))
 
     def _tensor(self, x: np.ndarray) -> Tensor:
         return torch.from_numpy(x).to(self.device, non_blocking=True)
