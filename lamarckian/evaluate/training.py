@@ -138,7 +138,9 @@ class Training:
         return Summary(self._stopped, totals.steps, totals.version, score, scored, totals.seconds / 60, folder)
 
     def _loop(self, fleet: AnyFleet, metrics: Metrics, ring: Ring | None) -> None:
-        totals, paid = self._totals, Paid(self._recipe.learners, lambda: self._changes.weights)
+        totals, recipe = self._totals, self._recipe
+        discounts = getattr(self._algorithm, "discounts", {})
+        paid = Paid(recipe.learners, lambda: self._changes.weights, discounts, recipe.actor.matches)
         learner = Learner(self._algorithm, fleet, totals.version, paid, ring)
         every = self._recipe.checkpoint
         started = time.perf_counter() - totals.seconds
