@@ -10,7 +10,7 @@ import msgspec
 import psutil
 
 from lamarckian.errors import RunFolderError
-from lamarckian.record.run import Run, write, writing
+from lamarckian.record.run import Run, writing
 
 WATCH_S = 2.0
 """Between two looks of those who watch."""
@@ -98,8 +98,10 @@ def this_machine(
 
 def write_status(run: Run, metrics: Mapping[str, float | int | str | None], machines: list[MachineStatus]) -> None:
     """Says how the run stands. Raises RunFolderError where the disk is full or the folder cannot be written to."""
+    part = run.status_path.with_name(".status.part")  # whole or not at all, and not forced to the disk: the next is soon there
     with writing(run.status_path):
-        write(run.status_path, msgspec.json.encode(Status(time.time(), dict(metrics), machines)))
+        part.write_bytes(msgspec.json.encode(Status(time.time(), dict(metrics), machines)))
+        part.replace(run.status_path)
 
 
 def read_status(run: Run) -> Status:
@@ -107,7 +109,7 @@ def read_status(run: Run) -> Status:
     try:
         return msgspec.json.decode(run.status_path.read_bytes(), type=Status)
     except FileNotFoundError:
-        raise RunFolderError(f"run {run.folder} has not said yet how it stands; it does after its first line of metrics") from None
+        raise RunFolderError(f"run {run.folder} has not said yet how it stands; it does when it has begun to learn") from None
     except msgspec.MsgspecError as error:
         raise RunFolderError(f"{run.status_path} is not what a run says of itself: {error}") from error
 
