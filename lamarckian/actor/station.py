@@ -58,10 +58,14 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Station:
-    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game."""
+    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game.
 
-    def __init__(self, orders: Orders, actor: dict[str, Any]) -> None:
+    attempt: how often it was started anew, so that its actors do not play the matches of those before them again.
+    """
+
+    def __init__(self, orders: Orders, actor: dict[str, Any], attempt: int = 0) -> None:
         self._orders = orders
+        self._attempt = attempt
         name = orders.machine.name
         layout = Layout.from_plain(orders.layout)
         slots = orders.actors + SPARE
@@ -113,7 +117,7 @@ class Station:
         for end in self._cluster.poll():
             self._replace(end)
         if not self._crew.processes and self._board.newest() >= 0:
-            self._crew.start([*self._orders.life, self._generation])
+            self._crew.start([*self._orders.life, self._attempt, self._generation])
         now = time.monotonic()
         if self._notes or now - self._told_s >= REPORT_S:
             self._told_s = now
@@ -172,7 +176,7 @@ def _queues(dispatch: DispatchReport) -> dict[str, float]:
 
 def main(config: dict[str, Any]) -> None:
     """Runs a station until the process is ended. config: `orders`, and `actor`, what all its actors are told."""
-    station = Station(msgspec.convert(config["orders"], Orders), config["actor"])
+    station = Station(msgspec.convert(config["orders"], Orders), config["actor"], config["attempt"])
     try:
         while True:
             station.advance()

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,14 @@ from lamarckian.evaluate.posts import Post
 from lamarckian.learner.batches import Arrivals, Batch, Prefetcher
 from lamarckian.recipe.sizes import parse_size
 from lamarckian.record.status import MachineStatus, Processes, this_machine
-from lamarckian.transport.channel import Inbox, local_address, open_terms
+from lamarckian.transport.channel import Inbox, batch, local_address, open_terms
 from lamarckian.transport.root import RootStatistics
 from lamarckian.transport.versions import VersionBoard
 
 HEARD_S = 5.0
 """A station that said nothing for so long is not counted any more."""
+REPORT_BYTES = 1 << 20
+"""The size of what a station says of its processes and their last words, at most."""
 FEWEST = 2
 """Fragments for which a memory pool has room at least: one that waits, and one that comes."""
 
@@ -72,7 +75,8 @@ class Desk:
         with contextlib.ExitStack() as stack:
             self.board = VersionBoard.create(len(publication))
             stack.callback(self.board.close)
-            self._stations = Inbox((Report,), post.addresses.desk, open_terms(post.addresses.network, section.keys))
+            terms = replace(open_terms(post.addresses.network, section.keys), message_bytes=REPORT_BYTES)
+            self._stations = Inbox((Report,), post.addresses.desk, terms)
             stack.callback(self._stations.close)
             self._statistics = Inbox((RootStatistics,), local_address())
             stack.callback(self._statistics.close)
@@ -93,11 +97,13 @@ class Desk:
 
     def listen(self) -> None:
         """Hears what stations and the root have to say."""
-        while (received := self._stations.receive(0.0)) is not None:
-            machine, report = received
-            self._reports[machine] = time.monotonic(), report
-            for text in report.notes:
-                self._note(text)
+        now = time.monotonic()
+        for machine, report in batch(self._stations):
+            if machine == report.status.name:
+                self._reports[machine] = now, report
+                for text in report.notes:
+                    self._note(text)
+        self._reports = {machine: told for machine, told in self._reports.items() if now - told[0] <= HEARD_S}
         while (told := self._statistics.receive(0.0)) is not None:
             self._root = told[1]
 
@@ -174,7 +180,7 @@ class DistantFleet:
     def metrics(self) -> dict[str, float]:
         """What a line of metrics has of this fleet, beside the counts of its pool."""
         counts = self._reader.statistics()
-        line: dict[str, float] = {"pool/overwritten": counts.overwritten, "pool/received_bytes": counts.channel.received_bytes}
+        line: dict[str, float] = {"pool/received_bytes": counts.channel.received_bytes}
         line["pool/occupancy"] = counts.used_bytes / counts.size_bytes
         return line | (self._desk.metrics() if self._desk is not None else {})
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from lamarckian.actor.station import Orders
 from lamarckian.cluster.interface import Cluster, Exit, Machine
 from lamarckian.cluster.local import LocalCluster
+from lamarckian.cluster.register import deaths
 from lamarckian.errors import MisuseError, ProcessError
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.plan import Plan, acting, plan, published
@@ -30,9 +32,14 @@ from lamarckian.transport.channel import Inbox, local_address
 LOOK_S = 1.0
 WAIT_S = 0.1
 MAX_DEATHS = 3
-FIRST = "learner-0"
+LAST_S = 10.0
+"""How long learners who say that another is lost may wait for its last words."""
+REST_S, RETRY_S = 5.0, 60.0
+"""How long a machine gets no station after its last one ended with all else there, and after one could not be started."""
 _DESK, _ROOT, _RING, _POOLS = 0, 1, 2, 3
 """Places of their ports."""
+_FREE = range(16_384, 32_768 - PORTS)
+"""Where ports are looked for. Systems give higher ones to outgoing connections, which would take that of a process while it is dead."""
 
 
 def supervise(recipe: Recipe, run: Run, progress: Display, resume: bool = False, taken: int | None = None) -> Summary:
@@ -45,7 +52,8 @@ class Supervisor:
     """Watches over one training; it has no part in it.
 
     Learners that die are started anew, all of them, from the newest checkpoint. Stations are started on each machine that is there,
-    whenever it comes, and anew where one dies and its machine does not. An error that would only come again ends the run.
+    whenever it comes, and anew where one dies and its machine does not; a machine where that fails is left alone for `RETRY_S`, but for
+    this one. An error that would only come again ends the run.
     """
 
     def __init__(self, recipe: Recipe, run: Run, progress: Display, resume: bool, taken: int | None, stack: ExitStack) -> None:
@@ -66,9 +74,12 @@ class Supervisor:
         self._ports = _ports(self._host, self._section.port)
         self._addresses: Addresses | None = None
         self._learners: dict[str, tuple[Cluster, Machine]] = {}
+        self._fallen: list[Exit] = []
+        self._fell_s = 0.0
         self._stations: dict[str, str] = {}
+        self._aside: dict[str, float] = {}  # until when machines get no station
         self._numbers = 0
-        self._deaths = 0
+        self._ends: list[Exit] = []
         self._updates = -1
         self._looked_s = 0.0
         self._summary: Summary | None = None
@@ -79,6 +90,12 @@ class Supervisor:
         """Trains to the end."""
         with interrupts(self._interrupt):
             self._start_learners()
+            assert self._addresses is not None
+            if self._addresses.network and self._section.keys is None:
+                self._progress.note(
+                    f"the channels of this training, at {self._host} and its other machines, are open to whoever can reach them; "
+                    "`lamarckian keys` makes a key that closes them, for cluster.keys"
+                )
             while self._summary is None:
                 self._hear()
                 self._poll()
@@ -91,7 +108,8 @@ class Supervisor:
             peer, message = received
             if isinstance(message, Line):
                 if message.values["updates"] > self._updates:
-                    self._updates, self._deaths = message.values["updates"], 0
+                    self._updates = message.values["updates"]
+                    self._ends.clear()
                 self._progress.update(message.values)
             elif isinstance(message, Note):
                 self._progress.note(message.text)
@@ -107,9 +125,15 @@ class Supervisor:
             if end.failure is not None and end.failure.kind not in ("", "RingError"):
                 raise end.error()
             if end.name in self._learners:
-                self._relearn(end)
+                if end.code != 0:  # else the first has told it that training is over, and is about to tell us
+                    self._fallen.append(end)
+                    self._fell_s = time.monotonic()
             elif end.name in self._stations:
                 self._restation(end)
+        if self._fallen:
+            known = [end for end in self._fallen if end.failure is None or end.failure.kind != "RingError"]
+            if known or len(self._fallen) == len(self._learners) or time.monotonic() - self._fell_s > LAST_S:
+                self._relearn((known or self._fallen)[0])
 
     def _look(self) -> None:
         """Whether machines have come or gone."""
@@ -124,7 +148,7 @@ class Supervisor:
             self._progress.note(f"machine {name} has come")
         self._machines = there
         for machine in there.values():
-            if machine.name not in self._stations.values():
+            if machine.name not in self._stations.values() and now >= self._aside.get(machine.name, 0.0):
                 self._start_station(machine)
 
     def _start_learners(self) -> None:
@@ -182,8 +206,11 @@ class Supervisor:
         )
         self._numbers += 1
         plain = msgspec.to_builtins({"orders": orders, "actor": config}, builtin_types=(bytes,))
-        self._cluster.start(name, "lamarckian.actor.station:main", plain, machine=machine.name)
-        self._stations[name] = machine.name
+        try:
+            self._cluster.start(name, "lamarckian.actor.station:main", plain, machine=machine.name)
+            self._stations[name] = machine.name
+        except ProcessError as error:
+            self._leave_alone(machine.name, error)
 
     def _actors(self, machine: Machine) -> int:
         """How many actors a machine has: one a core, but for those of its learners."""
@@ -193,14 +220,15 @@ class Supervisor:
 
     def _relearn(self, end: Exit) -> None:
         """All learners go on from the newest checkpoint, for together they were at one version."""
-        self._deaths += 1
-        if self._deaths > MAX_DEATHS:
-            raise ProcessError(f"learners ended {self._deaths} times without an update between: {end.describe()}")
         if self._stopping:
             raise KeyboardInterrupt
+        self._ends.append(end)
+        if deaths(self._ends) > MAX_DEATHS:
+            raise ProcessError(f"learners ended {len(self._ends)} times without getting any further: {end.describe()}")
         for name, (cluster, _) in self._learners.items():
             cluster.stop(name)
         self._learners.clear()
+        self._fallen.clear()
         self._machines = {machine.name: machine for machine in self._cluster.machines()}
         self._resume, self._taken = True, None
         saved = checkpoint.saved(self._run)
@@ -208,19 +236,33 @@ class Supervisor:
         self._start_learners()
 
     def _restation(self, end: Exit) -> None:
-        machine = self._stations[end.name]
-        if machine in {there.name for there in self._cluster.machines()}:
+        machine = self._stations.pop(end.name)
+        if end.code is None and end.signal is None:  # with all else there: the machine may be gone, too, though nobody knows yet
+            self._progress.note(end.describe())
+            self._aside[machine] = time.monotonic() + REST_S
+        elif machine in {there.name for there in self._cluster.machines()}:
             self._progress.note(f"{end.describe()}; starting it anew")
-            self._cluster.restart(end.name)
+            try:
+                self._cluster.restart(end.name)
+                self._stations[end.name] = machine
+            except ProcessError as error:
+                self._leave_alone(machine, error)
         else:
             self._progress.note(end.describe())
-            del self._stations[end.name]
+
+    def _leave_alone(self, machine: str, error: ProcessError) -> None:
+        """Others can do without a machine that can have no station. Raises the error where it is this one."""
+        if machine == next(iter(self._machines)):
+            raise error
+        self._aside[machine] = time.monotonic() + RETRY_S
+        self._progress.note(f"machine {machine} is left alone for {RETRY_S:g} s: {error}")
 
     def _interrupt(self) -> None:
         if self._stopping:
             raise KeyboardInterrupt
         self._stopping = True
-        os.kill(self._first_pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):  # between two lives
+            os.kill(self._first_pid, signal.SIGTERM)
 
 
 def _open(recipe: Recipe, stack: ExitStack) -> Cluster:
@@ -237,16 +279,14 @@ def _ports(host: str, first: int) -> int:
     """The first of the ports at which this machine listens. Raises MisuseError where they cannot be had."""
     if first:
         return first
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise MisuseError(f"cluster.host: cannot listen at {host}: {error.strerror}; give an address of this machine") from error
     for _ in range(100):
-        with socket.socket() as probe:
-            try:
-                probe.bind((host, 0))
-            except OSError as error:
-                raise MisuseError(
-                    f"cluster.host: this machine cannot listen at {host}: {error.strerror}; give an address of its own"
-                ) from error
-            port = probe.getsockname()[1]
-        if port + PORTS < 65536 and all(_free(host, port + place) for place in range(PORTS)):
+        port = secrets.choice(_FREE)
+        if all(_free(host, port + place) for place in range(PORTS)):
             return port
     raise MisuseError(f"no {PORTS} ports one behind the other are free at {host}; name the first of some that are by cluster.port")
 
