@@ -114,7 +114,7 @@ class Desk:
 
     def metrics(self) -> dict[str, float]:
         """Of the machines, their dispatches, and the broadcast."""
-        line: dict[str, float] = {"machines": len(self.machines)}
+        line: dict[str, float] = {"machines": len(self.machines), "machines/refused": self._stations.statistics().refused}
         line |= {f"machine/{machine.name}/cpu": machine.cpu for machine in self.machines}
         dispatches = [report.dispatch for report in self._recent() if report.dispatch is not None]
         for name in ("kept", "kept_bytes", "sent_bytes", "resent"):
@@ -122,6 +122,7 @@ class Desk:
         if self._root is not None:
             line["broadcast/median_s"], line["broadcast/slowest_s"] = self._root.median_s, self._root.slowest_s
             line["broadcast/relays"], line["broadcast/sent_bytes"] = len(self._root.relays), self._root.children.sent_bytes
+            line["broadcast/refused"] = self._root.control.refused + self._root.children.refused
         return line
 
     def close(self) -> None:
@@ -182,6 +183,7 @@ class DistantFleet:
         counts = self._reader.statistics()
         line: dict[str, float] = {"pool/received_bytes": counts.channel.received_bytes}
         line["pool/occupancy"] = counts.used_bytes / counts.size_bytes
+        line["pool/refused"] = counts.refused + counts.channel.refused
         return line | (self._desk.metrics() if self._desk is not None else {})
 
     def machines(self, version: int) -> list[MachineStatus]:
