@@ -60,12 +60,12 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Station:
-    """It moves only while `advance` runs. attempt: how often it was started anew.
+    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game.
 
-    Raises what the run cannot go on after, such as an error of the game.
+    attempt: how often it was started anew, so that its actors do not play the matches of those before them again.
     """
 
-    def __init__(self, orders: Orders, actor: dict[str, Any], attempt: int) -> None:
+    def __init__(self, orders: Orders, actor: dict[str, Any], attempt: int = 0) -> None:
         self._orders = orders
         self._attempt = attempt
         name = orders.machine.name

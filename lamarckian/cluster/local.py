@@ -47,7 +47,7 @@ class _Child(Record):
 class LocalCluster:
     """A `Cluster` of child processes. It belongs to one thread at a time.
 
-    max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
+    max_deaths: a process is started anew after so many unasked ends within `window_s`, as `register.deaths` counts, and no more.
     parts: as how many machines it passes for, each with its share of the cores.
     path: where children find modules; None for where this process does.
 
@@ -108,7 +108,7 @@ class LocalCluster:
         old = self._children.revive(name)
         config = {**old.launch.config, "attempt": old.launch.config["attempt"] + 1}
         child = self._spawn(name, old.launch.target, config, old.fds, old.environment)
-        child.deaths = old.deaths
+        child.ends = old.ends
         self._children[name] = child
         return child.process()
 

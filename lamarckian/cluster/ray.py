@@ -64,7 +64,7 @@ class RayCluster:
 
     address: "HOST:PORT" of the Ray cluster to join; "auto" for the one that this machine is in by `ray start` or RAY_ADDRESS names. Where
         there is none, "auto" starts one, which `close` ends. Where this process has joined one before, "auto" is that.
-    max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
+    max_deaths: a process is started anew after so many unasked ends within `window_s`, as `register.deaths` counts, and no more.
 
     The first process on a machine starts a keeper there, which reserves the cores and GPUs that Ray has to give. Processes are children of
     their machine's keeper and die with it, and it dies with this process. What children write is logged here, line by line, as a warning.
@@ -138,7 +138,7 @@ class RayCluster:
         old = self._placed.revive(name)
         order = msgspec.structs.replace(old.order, attempt=old.order.attempt + 1)
         new = self._launch(order, old.site.machine.name)
-        new.deaths = old.deaths
+        new.ends = old.ends
         return new.process
 
     def stop(self, name: str) -> None:

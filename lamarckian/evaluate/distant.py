@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ HEARD_S = 5.0
 """A station that said nothing for so long is not counted any more."""
 PATIENCE_S = 30.0
 """After so long without a batch, people are told."""
+REPORT_BYTES = 1 << 20
+"""The size of what a station says of its processes and their last words, at most."""
 FEWEST = 2
 """Fragments for which a memory pool has room at least: one that waits, and one that comes."""
 
@@ -74,7 +77,8 @@ class Desk:
         with contextlib.ExitStack() as stack:
             self.board = VersionBoard.create(len(publication))
             stack.callback(self.board.close)
-            self._stations = Inbox((Report,), post.addresses.desk, open_terms(post.addresses.network, section.keys))
+            terms = replace(open_terms(post.addresses.network, section.keys), message_bytes=REPORT_BYTES)
+            self._stations = Inbox((Report,), post.addresses.desk, terms)
             stack.callback(self._stations.close)
             self._statistics = Inbox((RootStatistics,), local_address())
             stack.callback(self._statistics.close)
@@ -98,13 +102,13 @@ class Desk:
         """Hears what stations and the root have to say."""
         now = time.monotonic()
         for machine, report in batch(self._stations):
-            self._reports[machine] = now, report
-            for text in report.notes:
-                self._note(text)
+            if machine == report.status.name:
+                self._reports[machine] = now, report
+                for text in report.notes:
+                    self._note(text)
         for _, statistics in batch(self._statistics):
             self._root = statistics
-        for machine in [machine for machine, (heard_s, _) in self._reports.items() if now - heard_s > HEARD_S]:
-            del self._reports[machine]
+        self._reports = {machine: told for machine, told in self._reports.items() if now - told[0] <= HEARD_S}
 
     @property
     def machines(self) -> list[MachineStatus]:
@@ -113,7 +117,7 @@ class Desk:
 
     def metrics(self) -> dict[str, float]:
         """Of the machines, their dispatches, and the broadcast."""
-        line: dict[str, float] = {"machines": len(self.machines)}
+        line: dict[str, float] = {"machines": len(self.machines), "machines/refused": self._stations.statistics().refused}
         line |= {f"machine/{machine.name}/cpu": machine.cpu for machine in self.machines}
         dispatches = [report.dispatch for _, report in self._reports.values() if report.dispatch is not None]
         for name in ("kept", "kept_bytes", "sent_bytes", "resent"):
@@ -121,6 +125,7 @@ class Desk:
         if self._root is not None:
             line["broadcast/median_s"], line["broadcast/slowest_s"] = self._root.median_s, self._root.slowest_s
             line["broadcast/relays"], line["broadcast/sent_bytes"] = len(self._root.relays), self._root.children.sent_bytes
+            line["broadcast/refused"] = self._root.control.refused + self._root.children.refused
         return line
 
     def whereabouts(self) -> str:
@@ -207,8 +212,9 @@ class DistantFleet:
     def metrics(self) -> dict[str, float]:
         """What a line of metrics has of this fleet, beside the counts of its pool."""
         counts = self._reader.statistics()
-        line: dict[str, float] = {"pool/overwritten": counts.overwritten, "pool/received_bytes": counts.channel.received_bytes}
+        line: dict[str, float] = {"pool/received_bytes": counts.channel.received_bytes}
         line["pool/occupancy"] = counts.used_bytes / counts.size_bytes
+        line["pool/refused"] = counts.refused + counts.channel.refused
         return line | (self._desk.metrics() if self._desk is not None else {})
 
     def machines(self, version: int) -> list[MachineStatus]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from lamarckian.recipe.cluster import PORTS
 
 _DESK, _ROOT, _CHILDREN, _RING, _RELAY, _POOLS = range(6)
 """Places of their ports behind the first; of pools there is one for each learner."""
+
+
+_USUAL = range(16_384, 32_768 - PORTS)
+"""Where ports are looked for. Systems give higher ones to outgoing connections, which would take that of a process while it is dead."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,8 @@ def ports(host: str, first: int) -> int:
             raise MisuseError(f"cluster.port: of the {PORTS} ports from {first} on, some are taken at {host}; give others, or none at all")
         return first
     for _ in range(100):
-        with socket.create_server((host, 0)) as probe:
-            port: int = probe.getsockname()[1]
-        if port + PORTS < 65536 and _are_free(host, port):
+        port = secrets.choice(_USUAL)
+        if _are_free(host, port):
             return port
     raise MisuseError(f"no {PORTS} ports one behind the other are free at {host}; name the first of some that are by cluster.port")
 

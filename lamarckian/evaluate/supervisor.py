@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import msgspec
 from lamarckian.actor.station import Orders
 from lamarckian.cluster.interface import Cluster, Exit, Machine
 from lamarckian.cluster.local import LocalCluster
+from lamarckian.cluster.register import deaths
 from lamarckian.errors import ProcessError, RecipeError
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.places import Seat, addresses, ports, seats
@@ -31,11 +31,16 @@ from lamarckian.transport.channel import Inbox, local_address
 LOOK_S = 1.0
 WAIT_S = 0.1
 TOGETHER_S = 0.5
-"""Learners that end for one reason end within so long; what the first says of it is worth most."""
+"""Learners that end for one reason end within so long; what the first of them says of it is worth most."""
+FIRST = "learner-0"
 AGAIN_S = 30.0
 """After so long a machine that failed is tried again."""
 MAX_DEATHS = 3
-"""Of learners, without an update between."""
+"""Of learners, without an update between, as `lamarckian.cluster.register.deaths` counts."""
+LAST_S = 10.0
+"""How long learners who say that another is lost may wait for its last words."""
+REST_S = 5.0
+"""How long a machine gets no station after its last one ended with all else there."""
 OF_THE_MACHINE = ("MisuseError", "RecipeError", "GameError", "CheckpointError", "RunFolderError", "ProcessError")
 """Errors of a station for which its machine may be to blame: a package or a file that is not there, or processes that die."""
 PASSING = ("", "RingError", "ProcessError")
@@ -74,10 +79,12 @@ class Supervisor:
         self._ports = ports(self._host, self._section.port)
         self._addresses: Addresses | None = None
         self._learners: dict[str, tuple[Cluster, Seat]] = {}
+        self._fallen: list[Exit] = []
+        self._fell_s = 0.0
         self._stations: dict[str, str] = {}  # and their machines
         self._left_out: dict[str, float] = {}  # machines, and until when
         self._numbers = 0
-        self._deaths = 0
+        self._ends: list[Exit] = []
         self._updates = -1
         self._looked_s = 0.0
         self._summary: Summary | None = None
@@ -88,6 +95,12 @@ class Supervisor:
         """Trains to the end."""
         with interrupts(self._interrupt):
             self._start_learners()
+            assert self._addresses is not None
+            if self._addresses.network and self._section.keys is None:
+                self._progress.note(
+                    f"the channels of this training, at {self._host} and its other machines, are open to whoever can reach them; "
+                    "`lamarckian keys` makes a key that closes them, for cluster.keys"
+                )
             while self._summary is None:
                 self._hear()
                 self._poll()
@@ -101,7 +114,8 @@ class Supervisor:
             if isinstance(message, Line):
                 self._run.keep_resume()
                 if message.values["updates"] > self._updates:
-                    self._updates, self._deaths = message.values["updates"], 0
+                    self._updates = message.values["updates"]
+                    self._ends.clear()
                 self._progress.update(message.values)
             elif isinstance(message, Note):
                 self._progress.note(message.text)
@@ -115,20 +129,18 @@ class Supervisor:
 
     def _poll(self) -> None:
         """What has become of processes. Of learners, several may end for one reason: that is one death."""
-        ends = [] if self._summary is not None else self._ends()
-        if any(end.name in self._learners for end in ends):
-            time.sleep(TOGETHER_S)
-            ends += self._ends()
+        ends = [] if self._summary is not None else [*self._home.poll(), *self._cluster.poll()]
         for end in ends:
             if end.name in self._stations:
                 self._restation(end)
-        # One that follows ends, without an error, when the first has no more to learn, and is only still saving.
-        lost = sorted((end for end in ends if end.name in self._learners and end.code != 0), key=lambda end: end.name)
-        if lost:
-            self._relearn(lost)
-
-    def _ends(self) -> list[Exit]:
-        return [*self._home.poll(), *self._cluster.poll()]
+            elif end.name in self._learners and end.code != 0:  # else the first has ended the training, and is only still saving
+                self._fallen.append(end)
+                self._fell_s = time.monotonic()
+        if self._fallen:
+            known = [end for end in self._fallen if end.failure is None or end.failure.kind != "RingError"]
+            enough = any(end.name == FIRST for end in known) or len(self._fallen) == len(self._learners)
+            if enough or time.monotonic() - self._fell_s > (TOGETHER_S if known else LAST_S):
+                self._relearn(min(known or self._fallen, key=lambda end: end.name))
 
     def _look(self) -> None:
         """Whether machines have come or gone; starts a station a turn, since that may take a second or two."""
@@ -215,22 +227,21 @@ class Supervisor:
         auto = max(min(machine.cores, 1), machine.cores - taken)
         return auto if count == "auto" else count
 
-    def _relearn(self, ends: Sequence[Exit]) -> None:
+    def _relearn(self, end: Exit) -> None:
         """All learners go on from the newest checkpoint, for together they were at one version."""
-        for end in ends:
-            if end.failure is not None and end.failure.kind not in PASSING:
-                raise end.error()
-        end = ends[0]
+        if end.failure is not None and end.failure.kind not in PASSING:
+            raise end.error()
         for _ in range(MAX_DEATHS + 1):
-            self._deaths += 1
             if self._stopping:
                 raise KeyboardInterrupt
-            if self._deaths > MAX_DEATHS:
-                raise ProcessError(f"learners ended {self._deaths} times without an update between: {end.describe()}")
+            self._ends.append(end)
+            if deaths(self._ends) > MAX_DEATHS:
+                raise ProcessError(f"learners ended {len(self._ends)} times without getting any further: {end.describe()}")
             self._first_pid = 0
             for name, (cluster, _) in self._learners.items():
                 cluster.stop(name)
             self._learners.clear()
+            self._fallen.clear()
             self._machines = {machine.name: machine for machine in self._cluster.machines()}
             self._resume, self._taken, self._updates = True, None, -1
             saved = checkpoint.saved(self._run)
@@ -239,24 +250,25 @@ class Supervisor:
                 return self._start_learners()
 
     def _restation(self, end: Exit) -> None:
-        machine = self._stations[end.name]
+        machine = self._stations.pop(end.name)
         if end.failure is not None and end.failure.kind:
-            if end.failure.kind not in OF_THE_MACHINE or len(self._stations) == 1:
+            if end.failure.kind not in OF_THE_MACHINE or not self._stations:
                 raise end.error()
-            del self._stations[end.name]
             self._leave_out(machine, f"machine {machine} is left out for now: {end.failure.message}")
-            return
-        self._progress.note(end.describe())
-        try:
-            self._cluster.restart(end.name)
-        except ProcessError as error:  # its machine is gone, or something there dies again and again
-            del self._stations[end.name]
-            self._leave_out(machine, f"machine {machine} is left out for now: {error}")
+        elif end.code is None and end.signal is None:  # with all else there: the machine may be gone, too, though nobody knows yet
+            self._leave_out(machine, end.describe(), REST_S)
+        else:
+            self._progress.note(f"{end.describe()}; starting it anew")
+            try:
+                self._cluster.restart(end.name)
+                self._stations[end.name] = machine
+            except ProcessError as error:  # its machine is gone, or something there dies again and again
+                self._leave_out(machine, f"machine {machine} is left out for now: {error}")
 
-    def _leave_out(self, machine: str, why: str) -> None:
+    def _leave_out(self, machine: str, why: str, seconds: float = AGAIN_S) -> None:
         if machine not in self._left_out:
             self._progress.note(why)
-        self._left_out[machine] = time.monotonic() + AGAIN_S
+        self._left_out[machine] = time.monotonic() + seconds
 
     def _interrupt(self) -> None:
         if self._stopping:

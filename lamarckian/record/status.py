@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 import psutil
@@ -15,15 +16,19 @@ from lamarckian.record.run import Run, writing
 WATCH_S = 2.0
 """Between two looks of those who watch."""
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=2**62)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
 
 class ProcessStatus(msgspec.Struct, frozen=True):
     """A process. attempt: how often it was started anew. cpu: cores that it keeps busy. memory_bytes: of its own and shared."""
 
     name: str
-    pid: int
-    attempt: int
-    cpu: float
-    memory_bytes: int
+    pid: Count
+    attempt: Count
+    cpu: Amount
+    memory_bytes: Count
 
 
 class MachineStatus(msgspec.Struct, frozen=True):
@@ -31,13 +36,13 @@ class MachineStatus(msgspec.Struct, frozen=True):
 
     name: str
     address: str
-    cores: int
-    cpu: float
-    memory: float
-    version: int
-    actors: int
+    cores: Count
+    cpu: Share
+    memory: Share
+    version: Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+    actors: Count
     processes: list[ProcessStatus]
-    queues: dict[str, float] = {}
+    queues: dict[str, Amount] = {}
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -232,10 +232,12 @@ def test_a_process_on_a_lost_machine_can_be_stopped(cluster):
 
 def test_deaths_count_across_keepers(make_cluster):
     cluster = make_cluster(max_deaths=1)
-    first = cluster.start("a", "children:sleep", {})
-    os.kill(keeper_of(first.pid), signal.SIGKILL)
+    neighbour = cluster.start("b", "children:sleep", {})
+    cluster.start("a", "children:die", {})
     wait(cluster)
-    os.kill(cluster.restart("a").pid, signal.SIGKILL)
+    os.kill(keeper_of(neighbour.pid), signal.SIGKILL)
+    assert wait(cluster).outside
+    cluster.restart("a")
     wait(cluster)
     with pytest.raises(ProcessError, match="ended 2 times within 60 s"):
         cluster.restart("a")
