@@ -186,13 +186,15 @@ class BatchedRollout:
         terminated = _join([step.terminated for step in steps])
         truncated = _join([step.truncated for step in steps])
         missed = _join([np.zeros(self._matches, np.int32) if step.missed is None else step.missed for step in steps])
-        self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
         self.tally.steps(self._lanes, reward)
+        self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
         finals = []
         for k, step in enumerate(steps):
             for match, result in step.results:
                 opponent = "" if self._league is None else self._league.seating.names[match]
-                self.tally.end(k * self._matches + match, result, opponent)
+                lane = k * self._matches + match
+                self.tally.end(lane, result, opponent)
+                self._recorder.end(lane, result.outcome)
             if step.final is not None and step.truncated.any():
                 finals.append((np.nonzero(step.truncated)[0] + k * self._matches, step.final))
         return finals

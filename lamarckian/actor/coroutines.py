@@ -194,13 +194,15 @@ class CoroutineRollout:
         terminated = np.array([step.terminated for step in steps])
         truncated = np.array([step.truncated for step in steps])
         missed = [step.missed for step in steps]
-        self._recorder.outcome(lanes, reward, terminated, truncated, np.array(missed) if any(missed) else 0)
         self.tally.steps(lanes, reward)
+        self._recorder.outcome(lanes, reward, terminated, truncated, np.array(missed) if any(missed) else 0)
         ended = terminated | truncated
         finals = []
         if ended.any():
             for lane in lanes[ended].tolist():
-                self.tally.end(lane, self._lanes[lane].result, self._lanes[lane].opponent)
+                result = self._lanes[lane].result
+                self.tally.end(lane, result, self._lanes[lane].opponent)
+                self._recorder.end(lane, None if result is None else result.outcome)
             finals = [(lane, step.observation) for lane, step in told if step.truncated and not step.terminated]
         told.clear()
         return finals

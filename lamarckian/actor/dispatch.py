@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,8 +20,7 @@ from lamarckian.data.packing import Packer, Setting
 from lamarckian.data.parcels import Parcel, terms
 from lamarckian.data.pool import Filled, MemoryPool
 from lamarckian.errors import MisuseError
-from lamarckian.transport.channel import Inbox, Outbox, Terms, batch, wait
-from lamarckian.transport.keys import Keys
+from lamarckian.transport.channel import Inbox, Outbox, batch, open_terms, wait
 
 TICK_S = 0.25
 _LOG = logging.getLogger(__name__)
@@ -105,7 +103,7 @@ class Dispatch:
                 f"a dispatch brings fragments to at least 1 memory pool and may keep at least one of {self._layout.size_bytes} bytes; "
                 f"given are {len(config.pools)} pools and {config.hold_bytes} bytes to keep"
             )
-        base = Terms(network=config.network, keys=None if config.keys is None else Keys.read(Path(config.keys)))
+        base = open_terms(config.network, config.keys)
         self._hold_bytes = config.hold_bytes
         self._silence_s = config.silence_s
         self._interval_s = config.report_s

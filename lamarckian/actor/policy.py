@@ -20,7 +20,7 @@ NO_STATE: Mapping[str, np.ndarray] = MappingProxyType({})
 class Versions(Protocol):
     """Where newer parameters come from; see `lamarckian.transport.versions.VersionBoard`."""
 
-    def take(self, into: np.ndarray, newer_than: int) -> int | None: ...
+    def take(self, into: np.ndarray, held: int) -> int | None: ...
 
 
 class Decision(NamedTuple):
@@ -67,7 +67,7 @@ class ActingPolicy:
         self.parameters = np.empty(model.size, np.float32)
 
     def adopt(self) -> None:
-        """Takes the newest version, if it is newer than the one held. Cheap enough to ask before each decision: then
+        """Takes the newest version, if it is another than the one held. Cheap enough to ask before each decision: then
         samples are younger than if a version waited for the next fragment, and each says which version acted."""
         if self._versions is not None:
             version = self._versions.take(self.parameters, self.version)

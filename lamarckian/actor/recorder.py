@@ -8,8 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lamarckian.actor.policy import Decision
-from lamarckian.data.fragment import Layout
-from lamarckian.errors import NumericsError
+from lamarckian.data.fragment import OUTCOMES, Layout
 
 Emit: TypeAlias = Callable[[dict[str, np.ndarray], np.ndarray], None]
 """Takes the arrays of a stage and the lanes whose columns are complete in it; copies what it needs."""
@@ -38,19 +37,21 @@ class Recorder:
         self, lanes: np.ndarray, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, missed: np.ndarray | int
     ) -> None:
         """Records what came of the last decisions of `lanes`, int `[K]`: reward `[K, R]`, the rest `[K]`."""
-        if not np.isfinite(reward).all():
-            lane = lanes[~np.isfinite(reward).all(axis=1)][0]
-            raise NumericsError(f"a reward is not finite: {reward[lanes == lane][0]} (lane {lane}); check the game's reward")
         at = self._at(lanes)
         self.stage["reward"][at] = reward
         self.stage["terminated"][at] = terminated
         self.stage["truncated"][at] = truncated
+        self.stage["outcome"][at] = 0
         self.stage["bootstrap"][at] = 0.0
         self.stage["missed"][at] = missed
         if len(lanes) == len(self.cursor):
             self.cursor += 1
         else:
             self.cursor[lanes] += 1
+
+    def end(self, lane: int, outcome: str | None) -> None:
+        """Records how the match went that ended with the last outcome of `lane`."""
+        self.stage["outcome"][self.cursor[lane] - 1, lane] = OUTCOMES.index(outcome)
 
     def bootstrap(self, lanes: np.ndarray, value: np.ndarray) -> None:
         """Records the value `[K, R]` of the final observation of lanes whose last outcome was a truncation."""

@@ -30,8 +30,9 @@ class Orders(msgspec.Struct, frozen=True):
     """What a station is to do.
 
     machine: where it is. target: what an actor runs. actors: how many. first: the index of the first of them; no other actor of the run
-    has had these. life: as `Crew.start` has it. parameters: of a version. layout: of fragments, by `Layout.plain`.
-    desk, root, pools: the learners' addresses. keys: a file, or None. packing, hold_bytes: as for `DispatchConfig`.
+        has had these. life: as `Crew.start` has it. parameters: of a version. layout: of fragments, by `Layout.plain`.
+    desk, root, pools: the learners' addresses. relay_port: where the relay serves its children; 0: anywhere. keys: a file, or None.
+    packing, hold_bytes: as for `DispatchConfig`.
     """
 
     machine: Machine
@@ -43,6 +44,7 @@ class Orders(msgspec.Struct, frozen=True):
     layout: dict[str, Any]
     desk: str
     root: str
+    relay_port: int
     pools: list[str]
     network: bool
     keys: str | None
@@ -59,10 +61,14 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Station:
-    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game."""
+    """It moves only while `advance` runs. Raises what the run cannot go on after, such as an error of the game.
 
-    def __init__(self, orders: Orders, actor: dict[str, Any]) -> None:
+    attempt: how often it was started anew, so that its actors do not play the matches of those before them again.
+    """
+
+    def __init__(self, orders: Orders, actor: dict[str, Any], attempt: int = 0) -> None:
         self._orders = orders
+        self._attempt = attempt
         name = orders.machine.name
         layout = Layout.from_plain(orders.layout)
         slots = orders.actors + SPARE
@@ -83,6 +89,7 @@ class Station:
             "root": orders.root,
             "name": name,
             "host": orders.machine.address,
+            "port": orders.relay_port,
             "board_fd": self._board.fd,
             "parameters": orders.parameters,
             "network": orders.network,
@@ -114,7 +121,7 @@ class Station:
         for end in self._cluster.poll():
             self._replace(end)
         if not self._crew.processes and self._board.newest() >= 0:
-            self._crew.start([*self._orders.life, self._generation])
+            self._crew.start([*self._orders.life, self._attempt, self._generation])
         now = time.monotonic()
         if self._notes or now - self._told_s >= REPORT_S:
             self._told_s = now
@@ -179,7 +186,7 @@ def _queues(dispatch: DispatchReport) -> dict[str, float]:
 
 def main(config: dict[str, Any]) -> None:
     """Runs a station until the process is ended. config: `orders`, and `actor`, what all its actors are told."""
-    station = Station(msgspec.convert(config["orders"], Orders), config["actor"])
+    station = Station(msgspec.convert(config["orders"], Orders), config["actor"], config["attempt"])
     try:
         while True:
             station.advance()

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from lamarckian.data.ledger import POINTS, MatchResult
-from lamarckian.errors import ContractError
+from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import Result
 
 
@@ -32,7 +32,12 @@ class Tally:
         self._taken = (0.0, 0.0, 0.0, 0.0)
 
     def steps(self, lanes: np.ndarray, reward: np.ndarray) -> None:
-        """Counts one step of each of `lanes`, with its rewards `[K, R]`."""
+        """Counts one step of each of `lanes`, with its rewards `[K, R]`. Raises NumericsError where one is not finite."""
+        if not np.isfinite(reward).all():
+            row = int(np.nonzero(~np.isfinite(reward).all(axis=1))[0][0])
+            k, match = divmod(int(lanes[row]), self._matches)
+            where = f"role '{self._learners[k]}', match {match}, step {self.length(int(lanes[row])) + 1}"
+            raise NumericsError(f"a reward is not finite: {reward[row]} ({where}); check the game's reward")
         if len(lanes) == len(self._length):  # every lane, in order
             self._length += 1
             self._returns += reward

@@ -63,6 +63,11 @@ class Exit(msgspec.Struct, frozen=True):
     failure: Failure | None
     tail: str
 
+    @property
+    def outside(self) -> bool:
+        """Whether somebody else ended it: by SIGKILL or SIGTERM, as the system does when memory runs out, or together with its machine."""
+        return self.code is None and self.signal in (None, signal.SIGKILL, signal.SIGTERM)
+
     def describe(self) -> str:
         """The end in a line, with its last words."""
         if self.failure is not None:

@@ -47,8 +47,8 @@ class _Child(Record):
 class LocalCluster:
     """A `Cluster` of child processes. It belongs to one thread at a time.
 
-    max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
-    parts: as how many machines it passes for, all of them this one.
+    max_deaths: a process is started anew after so many unasked ends within `window_s`, as `register.deaths` counts, and no more.
+    parts: as how many machines it passes for, each with its share of the cores.
     path: where children find modules; None for where this process does.
 
     What a child writes is logged line by line, as a warning: a child has nothing to print when all is well.
@@ -57,7 +57,7 @@ class LocalCluster:
 
     def __init__(self, max_deaths: int = 3, window_s: float = 60.0, parts: int = 1, path: Sequence[str] | None = None) -> None:
         self._path = path
-        self._machines = [Machine(f"machine-{index}", "127.0.0.1", cores()) for index in range(parts)]
+        self._machines = [Machine(f"machine-{index}", "127.0.0.1", max(1, cores() // parts)) for index in range(parts)]
         self._children: Register[_Child] = Register(max_deaths, window_s)
         # Nothing is ever written to this pipe. Its writing end closes when this process is no more, and each child knows.
         self._lifeline, self._life = os.pipe()
@@ -108,7 +108,7 @@ class LocalCluster:
         old = self._children.revive(name)
         config = {**old.launch.config, "attempt": old.launch.config["attempt"] + 1}
         child = self._spawn(name, old.launch.target, config, old.fds, old.environment)
-        child.deaths = old.deaths
+        child.ends = old.ends
         self._children[name] = child
         return child.process()
 

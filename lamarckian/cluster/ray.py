@@ -64,7 +64,7 @@ class RayCluster:
 
     address: "HOST:PORT" of the Ray cluster to join; "auto" for the one that this machine is in by `ray start` or RAY_ADDRESS names. Where
         there is none, "auto" starts one, which `close` ends. Where this process has joined one before, "auto" is that.
-    max_deaths: a process is started anew after so many unasked ends within `window_s`, and no more.
+    max_deaths: a process is started anew after so many unasked ends within `window_s`, as `register.deaths` counts, and no more.
 
     The first process on a machine starts a keeper there, which reserves the cores and GPUs that Ray has to give. Processes are children of
     their machine's keeper and die with it, and it dies with this process. What children write is logged here, line by line, as a warning.
@@ -75,7 +75,7 @@ class RayCluster:
 
     def __init__(self, address: str = "auto", max_deaths: int = 3, window_s: float = 60.0) -> None:
         self._ray = _import_ray()
-        self._joined = _join(self._ray, address)
+        self._joined, self._alone = _join(self._ray, address)
         self._own = self._ray.get_runtime_context().get_node_id()
         self._names: dict[str, str] = {}
         self._sites: dict[str, _Site] = {}
@@ -95,7 +95,7 @@ class RayCluster:
         """
         available = self._available()
         return [
-            self._sites[node["NodeID"]].machine if node["NodeID"] in self._sites else _machine(name, node, available)
+            self._sites[node["NodeID"]].machine if node["NodeID"] in self._sites else self._machine(name, node, available)
             for name, node in self._nodes().items()
         ]
 
@@ -138,7 +138,7 @@ class RayCluster:
         old = self._placed.revive(name)
         order = msgspec.structs.replace(old.order, attempt=old.order.attempt + 1)
         new = self._launch(order, old.site.machine.name)
-        new.deaths = old.deaths
+        new.ends = old.ends
         return new.process
 
     def stop(self, name: str) -> None:
@@ -199,7 +199,7 @@ class RayCluster:
             self._sites[node].ask()
             self._hear(_STOP_S, self._sites[node])
         if node not in self._sites:
-            there = _machine(machine, nodes[machine], self._available())
+            there = self._machine(machine, nodes[machine], self._available())
             self._sites[node] = _Site(node, there, _start_keeper(self._ray, node, there))
         return self._sites[node]
 
@@ -234,6 +234,12 @@ class RayCluster:
             if placed.site is site and placed.exit is None:
                 self._ends.append((placed, Exit(placed.order.name, placed.order.attempt, None, None, failure, "")))
 
+    def _machine(self, name: str, node: Mapping[str, Any], available: Mapping[str, Mapping[str, float]]) -> Machine:
+        """A node as we see it. Of a Ray of our own nobody else is, so that nothing there needs to be reached from elsewhere."""
+        there = available.get(node["NodeID"], node["Resources"])
+        address = "127.0.0.1" if self._alone else node["NodeManagerAddress"]
+        return Machine(name, address, int(there.get("CPU", 0)), int(there.get("GPU", 0)))
+
     def _available(self) -> dict[str, dict[str, float]]:
         return cast(dict[str, dict[str, float]], self._ray._private.state.available_resources_per_node())
 
@@ -247,11 +253,11 @@ def _import_ray() -> Any:
     return ray
 
 
-def _join(ray: Any, address: str) -> bool:
-    """Joins a Ray cluster, as `RayCluster` says; False when this process was in it before."""
+def _join(ray: Any, address: str) -> tuple[bool, bool]:
+    """Joins a Ray cluster, as `RayCluster` says; whether this process was not in it before, and whether it is one of its own."""
     if ray.is_initialized():
         if address == "auto":
-            return False
+            return False, False
         raise MisuseError(f"this process has joined a Ray cluster before, and cannot join {address}; leave that one, or say 'auto' for it")
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
@@ -275,7 +281,7 @@ def _join(ray: Any, address: str) -> bool:
             raise MisuseError(f"Ray cannot be started on this machine: {why}") from error
         raise MisuseError(f"the Ray cluster at {found} cannot be joined: {why}. {advice} Is RAY_AUTH_TOKEN the same?") from error
     ray._private.worker._worker_logs_enabled = False  # else it prints, to stdout, when a keeper dies
-    return True
+    return True, found is None
 
 
 def _unreachable(address: str) -> str | None:
@@ -298,11 +304,6 @@ def _own_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _machine(name: str, node: Mapping[str, Any], available: Mapping[str, Mapping[str, float]]) -> Machine:
-    there = available.get(node["NodeID"], node["Resources"])
-    return Machine(name, node["NodeManagerAddress"], int(there.get("CPU", 0)), int(there.get("GPU", 0)))
 
 
 def _start_keeper(ray: Any, node: str, machine: Machine) -> Any:

@@ -11,20 +11,28 @@ from typing import TypeVar
 from lamarckian.cluster.interface import Exit
 from lamarckian.errors import ProcessError
 
+KILLS = 10
+
+
+def deaths(exits: Iterable[Exit]) -> int:
+    """How many deaths these ends count for: one from outside is no fault of the process, which may do better next time; `KILLS` are one."""
+    outside = [exit.outside for exit in exits]
+    return outside.count(False) + outside.count(True) // KILLS
+
 
 @dataclass(kw_only=True)
 class Record:
-    """A process: how it ended, once that was told, and when it and its forerunners did (`time.monotonic`, s)."""
+    """A process: how it ended, once that was told, and when (`time.monotonic`, s) and how it and its forerunners did."""
 
     exit: Exit | None = None
-    deaths: deque[float] = field(default_factory=deque)
+    ends: deque[tuple[float, Exit]] = field(default_factory=deque)
 
 
 R = TypeVar("R", bound=Record)
 
 
 class Register(dict[str, R]):
-    """Processes by name. A process may be started anew after `max_deaths` unasked ends within `window_s`, and no more."""
+    """Processes by name. One may be started anew after `max_deaths` unasked ends within `window_s`, as `deaths` counts, and no more."""
 
     def __init__(self, max_deaths: int, window_s: float) -> None:
         super().__init__()
@@ -39,7 +47,7 @@ class Register(dict[str, R]):
     def end(self, record: R, exit: Exit) -> None:
         """Notes an unasked end."""
         record.exit = exit
-        record.deaths.append(time.monotonic())
+        record.ends.append((time.monotonic(), exit))
 
     def revive(self, name: str) -> R:
         """The ended process that may be started anew.
@@ -49,10 +57,10 @@ class Register(dict[str, R]):
         record = self.get(name)
         if record is None or record.exit is None:
             raise ValueError(f"only a process whose end was told can be started anew; {name!r} is not one")
-        while record.deaths and record.deaths[0] < time.monotonic() - self._window_s:
-            record.deaths.popleft()
-        if len(record.deaths) > self._max_deaths:
-            raise ProcessError(f"a process ended {len(record.deaths)} times within {self._window_s:g} s: {record.exit.describe()}")
+        while record.ends and record.ends[0][0] < time.monotonic() - self._window_s:
+            record.ends.popleft()
+        if deaths(exit for _, exit in record.ends) > self._max_deaths:
+            raise ProcessError(f"a process ended {len(record.ends)} times within {self._window_s:g} s: {record.exit.describe()}")
         return record
 
 

@@ -15,6 +15,8 @@ from lamarckian.mdp.spaces import ArraySpec, Role
 
 ALIGNMENT_BYTES = 64
 
+OUTCOMES = (None, "win", "draw", "loss")
+
 
 @dataclass(frozen=True)
 class Field:
@@ -37,6 +39,7 @@ class Layout:
     | `value` | [T+1, B, R] | the acting policy's values |
     | `reward` | [T, B, R] | |
     | `terminated`, `truncated`, `learn` | [T, B] | bool |
+    | `outcome` | [T, B] | int8, how the match that ends with this step went for the role, an index of `OUTCOMES`; 0 elsewhere |
     | `bootstrap` | [T, B, R] | value of a truncated match's final observation, 0 elsewhere |
     | `missed` | [T, B] | int32, ticks |
     | `version` | [T, B] | int64, the version that acted |
@@ -112,6 +115,7 @@ def layout(role: Role, steps: int, columns: int, state: Mapping[str, ArraySpec] 
     fields["terminated"] = Field(steps, (), np.dtype(np.bool_))
     fields["truncated"] = Field(steps, (), np.dtype(np.bool_))
     fields["learn"] = Field(steps, (), np.dtype(np.bool_))
+    fields["outcome"] = Field(steps, (), np.dtype(np.int8))
     fields["bootstrap"] = Field(steps, (rewards,), np.dtype(np.float32))
     fields["missed"] = Field(steps, (), np.dtype(np.int32))
     fields["version"] = Field(steps, (), np.dtype(np.int64))

@@ -178,11 +178,12 @@ class Replay:
         """K entries in proportion to their priorities, int64 `[K]`, one from each of K equal parts of their sum; and their weights.
 
         uniform: float64 `[K]` in [0, 1), which decides. Weights: (N P(i))^−β over the largest of them, float32 `[K]` (eq. in §3.4).
+        Several rows, `[…, K]`, are several draws.
         """
         entries = self._tree.draw(uniform)
         chance = self._tree.priorities[entries] / self._tree.total
         weights = (self.eligible * chance) ** -beta
-        return entries, (weights / weights.max()).astype(np.float32)
+        return entries, (weights / weights.max(axis=-1, keepdims=True)).astype(np.float32)
 
     def prioritise(self, entries: np.ndarray, priorities: np.ndarray) -> None:
         """Sets the priorities of entries that were drawn, float64 `[K]`, above 0: p^α of Schaul et al."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -23,8 +22,7 @@ from lamarckian.data.ledger import COUNTS
 from lamarckian.data.parcels import Arrive, Parcel, Room, terms
 from lamarckian.data.store import Full, Limits, Loan, Sampling, Store
 from lamarckian.errors import MisuseError
-from lamarckian.transport.channel import LIMIT_BYTES, Inbox, Terms, batch, wait
-from lamarckian.transport.keys import Keys
+from lamarckian.transport.channel import LIMIT_BYTES, Inbox, Terms, batch, open_terms, wait
 from lamarckian.transport.memory import Block
 
 LEARNER = "learner"
@@ -117,7 +115,7 @@ class PoolServer:
         self._store = Store(memory, layout, self._counts, settings.sampling, settings.full, settings.limits, seed)
         self._credit = Credit(layout.size_bytes)
         self._learner = Inbox((Attach, Ask), learner, TERMS)
-        base = Terms(network=settings.network, keys=None if settings.keys is None else Keys.read(Path(settings.keys)))
+        base = open_terms(settings.network, settings.keys)
         self._dispatches = Inbox((Arrive, Parcel), settings.address, terms(base, layout.size_bytes))
         self._attached = not self._counts["produced"]  # of nothing, the learner holds nothing
         self._version = self._wanted = self._given = 0

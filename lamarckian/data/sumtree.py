@@ -35,9 +35,12 @@ class SumTree:
         _sum_above(self._nodes, entries)
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
-        """An entry for each of K numbers in [0, 1): the k-th from the k-th of K equal parts of the total, int64 `[K]`."""
-        entries = np.empty(len(uniform), np.int64)
-        _draw(self._nodes, uniform, entries)
+        """An entry for each of K numbers in [0, 1): the k-th from the k-th of K equal parts of the total, int64 `[K]`.
+
+        Of several rows of K numbers, `[…, K]`, each is drawn so.
+        """
+        entries = np.empty(uniform.shape, np.int64)
+        _draw(self._nodes, uniform.reshape(-1), uniform.shape[-1], entries.reshape(-1))
         return entries
 
 
@@ -60,10 +63,10 @@ def _sum_above(nodes, entries):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _draw(nodes, uniform, entries):  # type: ignore[no-untyped-def]
-    leaves, count = nodes.size // 2, uniform.size
-    for k in range(count):
-        rest = (k + uniform[k]) / count * nodes[1]
+def _draw(nodes, uniform, count, entries):  # type: ignore[no-untyped-def]
+    leaves = nodes.size // 2
+    for k in range(uniform.size):
+        rest = (k % count + uniform[k]) / count * nodes[1]
         node = 1
         while node < leaves:
             node *= 2

@@ -6,12 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lamarckian.actor.crew import ONE_THREAD
-from lamarckian.actor.station import Report
+from lamarckian.actor.station import REPORT_S, Report
 from lamarckian.cluster.interface import Process
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.ledger import ServedStatistics
@@ -20,16 +21,20 @@ from lamarckian.data.server import PoolSettings
 from lamarckian.data.store import Limits
 from lamarckian.evaluate.fleet import max_staleness
 from lamarckian.evaluate.plan import Plan
-from lamarckian.evaluate.posts import Post
+from lamarckian.evaluate.posts import Post, host_port
 from lamarckian.learner.batches import Arrivals, Batch, Prefetcher
 from lamarckian.recipe.sizes import parse_size
 from lamarckian.record.status import MachineStatus, Processes, this_machine
-from lamarckian.transport.channel import Inbox, local_address, open_terms
+from lamarckian.transport.channel import Inbox, Outbox, batch, local_address, open_terms
 from lamarckian.transport.root import RootStatistics
 from lamarckian.transport.versions import VersionBoard
 
 HEARD_S = 5.0
 """A station that said nothing for so long is not counted any more."""
+PATIENCE_S = 30.0
+"""After so long without a batch, people are told."""
+REPORT_BYTES = 1 << 20
+"""The size of what a station says of its processes and their last words, at most."""
 FEWEST = 2
 """Fragments for which a memory pool has room at least: one that waits, and one that comes."""
 
@@ -72,14 +77,16 @@ class Desk:
         with contextlib.ExitStack() as stack:
             self.board = VersionBoard.create(len(publication))
             stack.callback(self.board.close)
-            self._stations = Inbox((Report,), post.addresses.desk, open_terms(post.addresses.network, section.keys))
+            terms = replace(open_terms(post.addresses.network, section.keys), message_bytes=REPORT_BYTES)
+            self._stations = Inbox((Report,), post.addresses.desk, terms)
             stack.callback(self._stations.close)
             self._statistics = Inbox((RootStatistics,), local_address())
             stack.callback(self._statistics.close)
-            host, port = post.addresses.root.removeprefix("tcp://").rsplit(":", 1)
+            host, port = host_port(post.addresses.root)
             config = {
                 "host": host,
-                "port": int(port),
+                "port": port,
+                "children_port": host_port(post.addresses.children)[1],
                 "layout": section.broadcast,
                 "wire": section.wire,
                 "board_fd": self.board.fd,
@@ -93,37 +100,42 @@ class Desk:
 
     def listen(self) -> None:
         """Hears what stations and the root have to say."""
-        while (received := self._stations.receive(0.0)) is not None:
-            machine, report = received
-            self._reports[machine] = time.monotonic(), report
-            for text in report.notes:
-                self._note(text)
-        while (told := self._statistics.receive(0.0)) is not None:
-            self._root = told[1]
+        now = time.monotonic()
+        for machine, report in batch(self._stations):
+            if machine == report.status.name:
+                self._reports[machine] = now, report
+                for text in report.notes:
+                    self._note(text)
+        for _, statistics in batch(self._statistics):
+            self._root = statistics
+        self._reports = {machine: told for machine, told in self._reports.items() if now - told[0] <= HEARD_S}
 
     @property
     def machines(self) -> list[MachineStatus]:
         """What stations said of themselves that were heard of late."""
-        return [report.status for report in self._recent()]
+        return [report.status for _, report in self._reports.values()]
 
     def metrics(self) -> dict[str, float]:
         """Of the machines, their dispatches, and the broadcast."""
-        line: dict[str, float] = {"machines": len(self.machines)}
+        line: dict[str, float] = {"machines": len(self.machines), "machines/refused": self._stations.statistics().refused}
         line |= {f"machine/{machine.name}/cpu": machine.cpu for machine in self.machines}
-        dispatches = [report.dispatch for report in self._recent() if report.dispatch is not None]
+        dispatches = [report.dispatch for _, report in self._reports.values() if report.dispatch is not None]
         for name in ("kept", "kept_bytes", "sent_bytes", "resent"):
             line[f"dispatch/{name}"] = sum(getattr(dispatch, name) for dispatch in dispatches)
         if self._root is not None:
             line["broadcast/median_s"], line["broadcast/slowest_s"] = self._root.median_s, self._root.slowest_s
             line["broadcast/relays"], line["broadcast/sent_bytes"] = len(self._root.relays), self._root.children.sent_bytes
+            line["broadcast/refused"] = self._root.control.refused + self._root.children.refused
         return line
+
+    def whereabouts(self) -> str:
+        """Who is there, for people who miss somebody."""
+        relays = ", ".join(self._root.relays) if self._root is not None else ""
+        stations = ", ".join(f"{machine.name} ({machine.actors} actors)" for machine in self.machines)
+        return f": stations that report are {stations or 'none'}; relays that the root knows are {relays or 'none'}"
 
     def close(self) -> None:
         self._stack.close()
-
-    def _recent(self) -> list[Report]:
-        now = time.monotonic()
-        return [report for heard_s, report in self._reports.values() if now - heard_s <= HEARD_S]
 
 
 class DistantFleet:
@@ -133,9 +145,19 @@ class DistantFleet:
     """
 
     def __init__(self, plan: Plan, post: Post, version: int, publication: np.ndarray, note: Callable[[str], None]) -> None:
+        assert plan.recipe.cluster is not None
+        self._section = plan.recipe.cluster
+        self._rank = post.rank
         self._processes = Processes()
         self._desk: Desk | None = None
+        self._outbox: Outbox | None = None
+        self._notes: list[str] = []
+        self._told_s = 0.0
+        self._came_s = time.monotonic()
+        if post.rank:
+            note = self._notes.append
         with contextlib.ExitStack() as stack:
+            self._note = note
             self._reader = PoolReader(plan.layout, _settings(plan, post))
             stack.callback(self._reader.close)
             self._helpers = Helpers(note)
@@ -144,6 +166,10 @@ class DistantFleet:
             if post.rank == 0:
                 self._desk = Desk(plan, post, self._helpers, publication, note)
                 stack.callback(self._desk.close)
+            else:
+                network, keys = post.addresses.network, self._section.keys
+                self._outbox = Outbox((), post.addresses.desk, f"learner-{post.rank}", open_terms(network, keys))
+                stack.callback(self._outbox.close)
             fragments = plan.fragments // len(post.addresses.pools)
             self._batches = Arrivals(self._reader) if plan.learning else Prefetcher(self._reader, plan.layout, fragments)
             stack.callback(self._batches.close)
@@ -158,7 +184,19 @@ class DistantFleet:
         self._helpers.check()
         if self._desk is not None:
             self._desk.listen()
-        return self._batches.get(timeout_s=0.2)
+        batch, now = self._batches.get(timeout_s=0.2), time.monotonic()
+        if batch is not None:
+            self._came_s = now
+        elif now - self._came_s > PATIENCE_S:
+            self._came_s = now
+            self._note(
+                f"learner {self._rank} has had no batch for {PATIENCE_S:g} s{self._desk.whereabouts() if self._desk is not None else ''}"
+            )
+        if self._outbox is not None and now - self._told_s >= REPORT_S:
+            self._told_s = now
+            if self._outbox.send(Report(self.machines(self._reader.version)[0], None, self._notes[:])):
+                self._notes.clear()
+        return batch
 
     def recycle(self, batch: Batch) -> None:
         self._batches.recycle(batch)
@@ -174,16 +212,18 @@ class DistantFleet:
     def metrics(self) -> dict[str, float]:
         """What a line of metrics has of this fleet, beside the counts of its pool."""
         counts = self._reader.statistics()
-        line: dict[str, float] = {"pool/overwritten": counts.overwritten, "pool/received_bytes": counts.channel.received_bytes}
+        line: dict[str, float] = {"pool/received_bytes": counts.channel.received_bytes}
         line["pool/occupancy"] = counts.used_bytes / counts.size_bytes
+        line["pool/refused"] = counts.refused + counts.channel.refused
         return line | (self._desk.metrics() if self._desk is not None else {})
 
     def machines(self, version: int) -> list[MachineStatus]:
         """This one first, with the learner and what stands beside it."""
         counts = self._reader.statistics()
-        own = {"learner": (os.getpid(), 0)} | {name: (there.pid, there.attempt) for name, there in self._helpers.processes.items()}
+        own = {f"learner-{self._rank}": (os.getpid(), 0)}
+        own |= {name: (there.pid, there.attempt) for name, there in self._helpers.processes.items()}
         queues = {"pool waiting": counts.waiting, "pool occupancy": counts.used_bytes / counts.size_bytes}
-        here = this_machine(self._processes, own, version, 0, queues)
+        here = this_machine(f"learner-{self._rank}", self._processes, own, version, 0, queues)
         return [here, *(self._desk.machines if self._desk is not None else [])]
 
     def save(self) -> None:
@@ -196,11 +236,11 @@ class DistantFleet:
 def _settings(plan: Plan, post: Post) -> PoolSettings:
     section = plan.recipe.cluster
     assert section is not None
-    host, port = post.addresses.pools[post.rank].removeprefix("tcp://").rsplit(":", 1)
+    host, port = host_port(post.addresses.pools[post.rank])
     pool, fragments = section.pool, max(plan.fragments // len(post.addresses.pools), FEWEST)
     return PoolSettings(
         host=host,
-        port=int(port),
+        port=port,
         size_bytes=fragments * plan.layout.size_bytes if pool.size == "auto" else parse_size(pool.size),
         sampling=pool.sampling,
         full=pool.when_full,

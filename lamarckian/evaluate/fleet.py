@@ -67,7 +67,7 @@ class SerialFleet:
         return {}
 
     def machines(self, version: int) -> list[MachineStatus]:
-        return [this_machine(self._processes, {"learner": (os.getpid(), 0)}, version, self.actors)]
+        return [this_machine("learner", self._processes, {"learner": (os.getpid(), 0)}, version, self.actors)]
 
     def save(self) -> Any:
         return self._actor.save()
@@ -126,7 +126,7 @@ class ParallelFleet:
     def machines(self, version: int) -> list[MachineStatus]:
         own = {"learner": (os.getpid(), 0)} | {name: (actor.pid, actor.attempt) for name, actor in self._watch.processes.items()}
         queues = {"pool waiting": self.statistics().waiting}
-        return [this_machine(self._processes, own, version, self.actors, queues)]
+        return [this_machine("learner", self._processes, own, version, self.actors, queues)]
 
     def save(self) -> None:
         """Processes cannot be saved where they stand: a resumed run starts new matches."""

@@ -41,15 +41,15 @@ class HeldVersion:
         self._versions = versions
 
     def renew(self) -> bool:
-        """Takes the newest version; whether there was a newer one."""
+        """Takes the newest version; whether it is another than before."""
         version = self._versions.take(self.publication, self.version)
         if version is not None:
             self.version = version
         return version is not None
 
-    def take(self, into: np.ndarray, newer_than: int) -> int | None:
+    def take(self, into: np.ndarray, held: int) -> int | None:
         """As `Versions.take`: the parameters, without what follows them in a publication."""
-        if self.version <= newer_than:
+        if self.version == held:
             return None
         into[:] = self.publication[: len(into)]
         return self.version

@@ -34,7 +34,7 @@ def main(config: dict[str, Any]) -> None:
 def follow(post: Post) -> None:
     """Another learner: it learns what the first does, from a part of what is played, and leaves all else to that."""
     recipe = post.resolved()
-    parts = plan(recipe)
+    parts = plan(recipe, opponents=False)
     algorithm = build_learning(parts)
     with post.join(parts.device) as ring:
         assert ring is not None

@@ -49,10 +49,11 @@ class Plan:
     device: str
 
 
-def plan(recipe: Recipe, run: Run | None = None) -> Plan:
+def plan(recipe: Recipe, run: Run | None = None, opponents: bool = True) -> Plan:
     """Builds what the recipe names. Raises RecipeError, GameError or CheckpointError where something does not fit.
 
-    run: in whose folder the league lies, where the recipe has one.
+    run: in whose folder the league lies, where the recipe has one. opponents: whether trained runs that play are looked for; who only
+    learns needs none.
     """
     serial = recipe.mode == "serial"
     algorithm = plugins.plugin("algorithm", recipe.algorithm.name)
@@ -69,9 +70,9 @@ def plan(recipe: Recipe, run: Run | None = None) -> Plan:
     role = mdp.roles[recipe.learners[0]]
     policy = build_policy(recipe, role)
     for role_name, player in recipe.roles.items():
-        if player.agent == "run":
+        if player.agent == "run" and opponents:
             check_player(recipe, player.settings["path"], f"roles.{role_name}.path")
-    description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed)
+    description = describe(recipe, mdp, export(policy), recipe.actor.matches, recipe.seed, opponents)
     if recipe.league is not None and run is not None:
         description.league = _describe_league(recipe, recipe.league, run, role)
     layout = fragment_layout(description, build_mdp(description))
@@ -102,14 +103,14 @@ def build_learning(plan: Plan) -> Any:
     return algorithm
 
 
-def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int) -> Description:
-    """What actors need to know to play `matches` matches at once."""
+def describe(recipe: Recipe, mdp: MDP, model: Model, matches: int, seed: int, opponents: bool = True) -> Description:
+    """What actors need to know to play `matches` matches at once; without the policies of trained runs unless `opponents`."""
     roles = {name: {"agent": player.agent, **player.settings} for name, player in recipe.roles.items()}
     return Description(
         game=recipe.game.model_dump(mode="json"),
         roles=roles,
         model=model,
-        models={name: trained(player["path"], mdp.roles[name]) for name, player in roles.items() if player["agent"] == "run"},
+        models={name: trained(player["path"], mdp.roles[name]) for name, player in roles.items() if player["agent"] == "run" and opponents},
         matches=matches,
         steps=recipe.actor.fragment,
         frame_skip=recipe.actor.frame_skip,
@@ -142,7 +143,7 @@ def _describe_league(recipe: Recipe, league: League, run: Run, role: Role) -> Le
     for folder in league.runs:
         check_player(recipe, folder, "league.runs")
     models = {folder: trained(folder, role) for folder in league.runs}
-    return LeagueDescription(str(run.league_path), list(league.bots), models, league.distinct, league.swap_sides)
+    return LeagueDescription(str(run.league_path.resolve()), list(league.bots), models, league.distinct, league.swap_sides)
 
 
 def check_player(recipe: Recipe, folder: str, key: str) -> None:

@@ -14,26 +14,38 @@ from typing import Any
 import msgspec
 
 from lamarckian.learner.ring import Ring
-from lamarckian.recipe import Recipe, resolve
-from lamarckian.transport.channel import Outbox, Terms, open_terms
+from lamarckian.plugins import validate
+from lamarckian.recipe import Recipe
+from lamarckian.transport.channel import Outbox, is_local
 
 HEARD_S = 10.0
-SILENCE_S = 60.0
-"""How long a learner may be busy with an update, or a checkpoint, before the others take it for lost."""
+SILENCE_S = 600.0
+"""How long a learner may be busy with an update, or a checkpoint, before the others take it for hung; of its end they hear at once."""
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """Where they find each other. desk: of the first learner, for stations. ring: for learners. pools: one beside each learner."""
+    """Where they find each other: all but `pools`, of which there is one beside each learner, are with the first learner.
+
+    desk: for stations and other learners. root, children: for relays. ring: for learners. relay_port: of each machine; 0: any.
+    """
 
     desk: str
     root: str
+    children: str
     ring: str
     pools: list[str]
+    relay_port: int
 
     @property
     def network(self) -> bool:
         """Whether others than this machine are reached."""
-        return not self.desk.startswith("tcp://127.")
+        return not is_local(self.desk)
+
+
+def host_port(address: str) -> tuple[str, int]:
+    """Of tcp://HOST:PORT."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host, int(port)
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -53,7 +65,8 @@ class Post(msgspec.Struct, frozen=True):
     taken: int | None = None
 
     def resolved(self) -> Recipe:
-        return resolve(self.recipe)
+        """The recipe, which was checked where it came from; files that it names need not be on this machine."""
+        return validate(Recipe, self.recipe)
 
     @contextmanager
     def join(self, device: str) -> Iterator[Ring | None]:
@@ -62,8 +75,7 @@ class Post(msgspec.Struct, frozen=True):
         if size == 1:
             yield None
             return
-        host, port = self.addresses.ring.removeprefix("tcp://").rsplit(":", 1)
-        ring = Ring(self.rank, size, host, int(port), SILENCE_S, device)
+        ring = Ring(self.rank, size, *host_port(self.addresses.ring), SILENCE_S, device)
         try:
             yield ring
         finally:
@@ -117,9 +129,3 @@ class Teller:
         self._outbox.send(ended)
         self._outbox.receive(HEARD_S)
         self._outbox.close()
-
-
-def terms(recipe: Recipe, addresses: Addresses) -> Terms:
-    """The terms of the channels between machines."""
-    assert recipe.cluster is not None
-    return open_terms(addresses.network, recipe.cluster.keys)

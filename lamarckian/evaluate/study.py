@@ -103,7 +103,7 @@ class Study:
         return {}
 
     def machines(self, version: int) -> list[MachineStatus]:
-        return [this_machine(self._processes, {"learner": (os.getpid(), 0)}, version, 0)]
+        return [this_machine("learner", self._processes, {"learner": (os.getpid(), 0)}, version, 0)]
 
     def save(self) -> dict[str, Any]:
         return {"epoch": self._epoch, "position": self._position, **self._begun}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,13 +14,14 @@ import msgspec
 from lamarckian.actor.station import Orders
 from lamarckian.cluster.interface import Cluster, Exit, Machine
 from lamarckian.cluster.local import LocalCluster
-from lamarckian.errors import MisuseError, ProcessError
+from lamarckian.cluster.register import deaths
+from lamarckian.errors import ProcessError, RecipeError
 from lamarckian.evaluate.interrupts import interrupts
-from lamarckian.evaluate.plan import Plan, acting, plan, published
+from lamarckian.evaluate.places import Seat, addresses, ports, seats
+from lamarckian.evaluate.plan import acting, plan, published
 from lamarckian.evaluate.posts import Addresses, Ended, Heard, Line, Note, Post
 from lamarckian.evaluate.training import Summary
 from lamarckian.recipe import Recipe
-from lamarckian.recipe.cluster import PORTS
 from lamarckian.recipe.sizes import parse_size
 from lamarckian.record import checkpoint
 from lamarckian.record.progress import Display
@@ -29,10 +30,21 @@ from lamarckian.transport.channel import Inbox, local_address
 
 LOOK_S = 1.0
 WAIT_S = 0.1
-MAX_DEATHS = 3
+TOGETHER_S = 0.5
+"""Learners that end for one reason end within so long; what the first of them says of it is worth most."""
 FIRST = "learner-0"
-_DESK, _ROOT, _RING, _POOLS = 0, 1, 2, 3
-"""Places of their ports."""
+AGAIN_S = 30.0
+"""After so long a machine that failed is tried again."""
+MAX_DEATHS = 3
+"""Of learners, without an update between, as `lamarckian.cluster.register.deaths` counts."""
+LAST_S = 10.0
+"""How long learners who say that another is lost may wait for its last words."""
+REST_S = 5.0
+"""How long a machine gets no station after its last one ended with all else there."""
+OF_THE_MACHINE = ("MisuseError", "RecipeError", "GameError", "CheckpointError", "RunFolderError", "ProcessError")
+"""Errors of a station for which its machine may be to blame: a package or a file that is not there, or processes that die."""
+PASSING = ("", "RingError", "ProcessError")
+"""Errors of a learner after which the next may do better."""
 
 
 def supervise(recipe: Recipe, run: Run, progress: Display, resume: bool = False, taken: int | None = None) -> Summary:
@@ -45,7 +57,7 @@ class Supervisor:
     """Watches over one training; it has no part in it.
 
     Learners that die are started anew, all of them, from the newest checkpoint. Stations are started on each machine that is there,
-    whenever it comes, and anew where one dies and its machine does not. An error that would only come again ends the run.
+    whenever it comes, and anew where one dies and its machine does not. What no learner and no machine could do better ends the run.
     """
 
     def __init__(self, recipe: Recipe, run: Run, progress: Display, resume: bool, taken: int | None, stack: ExitStack) -> None:
@@ -55,30 +67,40 @@ class Supervisor:
         self._run = run
         self._progress = progress
         self._resume, self._taken = resume, taken
-        self._plan: Plan = plan(recipe, run)
+        self._plan = plan(recipe, run)
+        self._check_sizes()
+        self._parameters = published(self._plan)
         self._inbox = Inbox((Line, Note, Ended), local_address())
         stack.callback(self._inbox.close)
-        self._cluster: Cluster = _open(recipe, stack)
+        self._cluster = _open(recipe, stack)
         self._home = stack.enter_context(LocalCluster())
         self._machines = {machine.name: machine for machine in self._cluster.machines()}
-        own = next(iter(self._machines.values()))
-        self._host = self._section.host or own.address
-        self._ports = _ports(self._host, self._section.port)
+        self._host = self._section.host or next(iter(self._machines.values())).address
+        self._ports = ports(self._host, self._section.port)
         self._addresses: Addresses | None = None
-        self._learners: dict[str, tuple[Cluster, Machine]] = {}
-        self._stations: dict[str, str] = {}
+        self._learners: dict[str, tuple[Cluster, Seat]] = {}
+        self._fallen: list[Exit] = []
+        self._fell_s = 0.0
+        self._stations: dict[str, str] = {}  # and their machines
+        self._left_out: dict[str, float] = {}  # machines, and until when
         self._numbers = 0
-        self._deaths = 0
+        self._ends: list[Exit] = []
         self._updates = -1
         self._looked_s = 0.0
         self._summary: Summary | None = None
-        self._stopping = False
+        self._stopping = self._told = False
         self._first_pid = 0
 
     def run(self) -> Summary:
         """Trains to the end."""
         with interrupts(self._interrupt):
             self._start_learners()
+            assert self._addresses is not None
+            if self._addresses.network and self._section.keys is None:
+                self._progress.note(
+                    f"the channels of this training, at {self._host} and its other machines, are open to whoever can reach them; "
+                    "`lamarckian keys` makes a key that closes them, for cluster.keys"
+                )
             while self._summary is None:
                 self._hear()
                 self._poll()
@@ -90,8 +112,10 @@ class Supervisor:
         while received is not None:
             peer, message = received
             if isinstance(message, Line):
+                self._run.keep_resume()
                 if message.values["updates"] > self._updates:
-                    self._updates, self._deaths = message.values["updates"], 0
+                    self._updates = message.values["updates"]
+                    self._ends.clear()
                 self._progress.update(message.values)
             elif isinstance(message, Note):
                 self._progress.note(message.text)
@@ -99,128 +123,166 @@ class Supervisor:
                 self._inbox.send(peer, Heard())
                 self._summary = Summary(**{**msgspec.structs.asdict(message), "checkpoint": Path(message.checkpoint)})
             received = self._inbox.receive(0.0)
+        if self._stopping and not self._told and self._first_pid:
+            self._told = True
+            os.kill(self._first_pid, signal.SIGTERM)
 
     def _poll(self) -> None:
-        if self._summary is not None:
-            return
-        for end in [*self._home.poll(), *self._cluster.poll()]:
-            if end.failure is not None and end.failure.kind not in ("", "RingError"):
-                raise end.error()
-            if end.name in self._learners:
-                self._relearn(end)
-            elif end.name in self._stations:
+        """What has become of processes. Of learners, several may end for one reason: that is one death."""
+        ends = [] if self._summary is not None else [*self._home.poll(), *self._cluster.poll()]
+        for end in ends:
+            if end.name in self._stations:
                 self._restation(end)
+            elif end.name in self._learners and end.code != 0:  # else the first has ended the training, and is only still saving
+                self._fallen.append(end)
+                self._fell_s = time.monotonic()
+        if self._fallen:
+            known = [end for end in self._fallen if end.failure is None or end.failure.kind != "RingError"]
+            enough = any(end.name == FIRST for end in known) or len(self._fallen) == len(self._learners)
+            if enough or time.monotonic() - self._fell_s > (TOGETHER_S if known else LAST_S):
+                self._relearn(min(known or self._fallen, key=lambda end: end.name))
 
     def _look(self) -> None:
-        """Whether machines have come or gone."""
+        """Whether machines have come or gone; starts a station a turn, since that may take a second or two."""
         now = time.monotonic()
-        if now - self._looked_s < LOOK_S:
+        if now - self._looked_s < LOOK_S or self._summary is not None:
             return
-        self._looked_s = now
         there = {machine.name: machine for machine in self._cluster.machines()}
         for name in self._machines.keys() - there.keys():
             self._progress.note(f"machine {name} is gone")
         for name in there.keys() - self._machines.keys():
             self._progress.note(f"machine {name} has come")
+            self._left_out.pop(name, None)
         self._machines = there
         for machine in there.values():
-            if machine.name not in self._stations.values():
+            if machine.name not in self._stations.values() and now >= self._left_out.get(machine.name, 0.0):
                 self._start_station(machine)
+                return
+        self._looked_s = now
 
     def _start_learners(self) -> None:
         """All of them; and stations anew, where their pools are elsewhere than before."""
-        hosts = self._places()
-        pools = [f"tcp://{machine.address if rank else self._host}:{self._ports + _POOLS + rank}" for rank, machine in enumerate(hosts)]
-        desk, root, ring = (f"tcp://{self._host}:{self._ports + place}" for place in (_DESK, _ROOT, _RING))
-        addresses = Addresses(desk, root, ring, pools)
+        taken = seats(list(self._machines.values()), self._section.learners)
+        where = addresses(self._host, self._ports, taken, bool(self._section.port))
         recipe = self._recipe.model_dump(mode="json")
-        for rank, machine in enumerate(hosts):
-            name = f"learner-{rank}"
-            post = Post(rank, recipe, addresses)
+        if len(taken) > 1 and taken[0].gpu is None:
+            recipe["learner"]["device"] = "cpu"
+        for rank, seat in enumerate(taken):
+            name, post = f"learner-{rank}", Post(rank, recipe, where)
             if rank == 0:
-                post = Post(rank, recipe, addresses, str(self._run.folder.resolve()), self._inbox.address, self._resume, self._taken)
-            cluster: Cluster = self._cluster if rank else self._home
-            where = machine.name if rank else None
-            process = cluster.start(name, "lamarckian.evaluate.learning:main", msgspec.to_builtins(post), machine=where)
-            self._learners[name] = cluster, machine
+                post = Post(rank, recipe, where, str(self._run.folder.resolve()), self._inbox.address, self._resume, self._taken)
+            cluster = self._cluster if rank else self._home
+            machine = seat.machine.name if rank else None
+            environment = {} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": str(seat.gpu)}
+            config = msgspec.to_builtins(post)
+            process = cluster.start(name, "lamarckian.evaluate.learning:main", config, environment=environment, machine=machine)
+            self._learners[name] = cluster, seat
             if rank == 0:
                 self._first_pid = process.pid
-        if addresses != self._addresses:
-            self._addresses = addresses
+        if where != self._addresses:
+            self._addresses = where
             for name in list(self._stations):
                 self._cluster.stop(name)
             self._stations.clear()
 
-    def _places(self) -> list[Machine]:
-        """Where the learners run: the first where the run's folder is, the others on GPUs first, and on few cores rather than on one."""
-        own, *others = self._machines.values()
-        seats = [own] * max(own.gpus - 1, 0) + [machine for machine in others for _ in range(machine.gpus)]
-        seats += [machine for machine in others if not machine.gpus] or [own]
-        more = self._section.learners - 1
-        return [own, *(seats[place % len(seats)] for place in range(more))]
-
     def _start_station(self, machine: Machine) -> None:
         assert self._addresses is not None
-        name, section = f"station-{machine.name}", self._section
+        name, section, where = f"station-{machine.name}", self._section, self._addresses
+        count = self._actors(machine)
+        if not count:
+            self._leave_out(machine.name, f"machine {machine.name} has no cores to give; it is asked again every {AGAIN_S:g} s")
+            return
         target, config = acting(self._plan)
         saved = checkpoint.saved(self._run)
         orders = Orders(
-            machine=machine,
+            machine=msgspec.structs.replace(machine, address=self._host) if machine == next(iter(self._machines.values())) else machine,
             target=target,
-            actors=self._actors(machine),
+            actors=count,
             first=self._numbers * 1000,
             life=[saved[-1] if saved else 0, self._numbers],
-            parameters=published(self._plan),
+            parameters=self._parameters,
             layout=self._plan.layout.plain(),
-            network=self._addresses.network,
-            desk=self._addresses.desk,
-            root=self._addresses.root,
-            pools=self._addresses.pools,
+            desk=where.desk,
+            root=where.root,
+            relay_port=where.relay_port,
+            pools=where.pools,
+            network=where.network,
             keys=section.keys,
             packing=section.packing,
             hold_bytes=self._plan.layout.size_bytes if section.hold == "auto" else parse_size(section.hold),
         )
         self._numbers += 1
         plain = msgspec.to_builtins({"orders": orders, "actor": config}, builtin_types=(bytes,))
-        self._cluster.start(name, "lamarckian.actor.station:main", plain, machine=machine.name)
-        self._stations[name] = machine.name
+        try:
+            self._cluster.start(name, "lamarckian.actor.station:main", plain, machine=machine.name)
+        except ProcessError as error:
+            self._leave_out(machine.name, f"machine {machine.name} is left out for now: {error}")
+        else:
+            self._stations[name] = machine.name
 
     def _actors(self, machine: Machine) -> int:
-        """How many actors a machine has: one a core, but for those of its learners."""
+        """How many actors a machine has: one a core, but for those of its learners; one at least, where there is a core."""
         count = self._recipe.actor.count
-        taken = sum(there.name == machine.name for _, there in self._learners.values())
-        return count if count != "auto" else max(1, machine.cores - taken)
+        taken = sum(seat.machine.name == machine.name for _, seat in self._learners.values())
+        auto = max(min(machine.cores, 1), machine.cores - taken)
+        return auto if count == "auto" else count
 
     def _relearn(self, end: Exit) -> None:
         """All learners go on from the newest checkpoint, for together they were at one version."""
-        self._deaths += 1
-        if self._deaths > MAX_DEATHS:
-            raise ProcessError(f"learners ended {self._deaths} times without an update between: {end.describe()}")
-        if self._stopping:
-            raise KeyboardInterrupt
-        for name, (cluster, _) in self._learners.items():
-            cluster.stop(name)
-        self._learners.clear()
-        self._machines = {machine.name: machine for machine in self._cluster.machines()}
-        self._resume, self._taken = True, None
-        saved = checkpoint.saved(self._run)
-        self._progress.note(f"{end.describe()}; going on from {f'checkpoint {saved[-1]}' if saved else 'the beginning'}")
-        self._start_learners()
+        if end.failure is not None and end.failure.kind not in PASSING:
+            raise end.error()
+        for _ in range(MAX_DEATHS + 1):
+            if self._stopping:
+                raise KeyboardInterrupt
+            self._ends.append(end)
+            if deaths(self._ends) > MAX_DEATHS:
+                raise ProcessError(f"learners ended {len(self._ends)} times without getting any further: {end.describe()}")
+            self._first_pid = 0
+            for name, (cluster, _) in self._learners.items():
+                cluster.stop(name)
+            self._learners.clear()
+            self._fallen.clear()
+            self._machines = {machine.name: machine for machine in self._cluster.machines()}
+            self._resume, self._taken, self._updates = True, None, -1
+            saved = checkpoint.saved(self._run)
+            self._progress.note(f"{end.describe()}; going on from {f'checkpoint {saved[-1]}' if saved else 'the beginning'}")
+            with contextlib.suppress(ProcessError):  # a machine that is going, too
+                return self._start_learners()
 
     def _restation(self, end: Exit) -> None:
-        machine = self._stations[end.name]
-        if machine in {there.name for there in self._cluster.machines()}:
-            self._progress.note(f"{end.describe()}; starting it anew")
-            self._cluster.restart(end.name)
+        machine = self._stations.pop(end.name)
+        if end.failure is not None and end.failure.kind:
+            if end.failure.kind not in OF_THE_MACHINE or not self._stations:
+                raise end.error()
+            self._leave_out(machine, f"machine {machine} is left out for now: {end.failure.message}")
+        elif end.code is None and end.signal is None:  # with all else there: the machine may be gone, too, though nobody knows yet
+            self._leave_out(machine, end.describe(), REST_S)
         else:
-            self._progress.note(end.describe())
-            del self._stations[end.name]
+            self._progress.note(f"{end.describe()}; starting it anew")
+            try:
+                self._cluster.restart(end.name)
+                self._stations[end.name] = machine
+            except ProcessError as error:  # its machine is gone, or something there dies again and again
+                self._leave_out(machine, f"machine {machine} is left out for now: {error}")
+
+    def _leave_out(self, machine: str, why: str, seconds: float = AGAIN_S) -> None:
+        if machine not in self._left_out:
+            self._progress.note(why)
+        self._left_out[machine] = time.monotonic() + seconds
 
     def _interrupt(self) -> None:
         if self._stopping:
             raise KeyboardInterrupt
         self._stopping = True
-        os.kill(self._first_pid, signal.SIGTERM)
+        self._progress.note("stopping after this update, to save; once more stops at once")
+
+    def _check_sizes(self) -> None:
+        fragment = self._plan.layout.size_bytes
+        for key, size in (("pool.size", self._section.pool.size), ("hold", self._section.hold)):
+            if size != "auto" and parse_size(size) < fragment:
+                raise RecipeError(
+                    f"cluster.{key}: given {size}; a fragment of this recipe has {fragment:,} bytes; allowed: that or more, or auto"
+                )
 
 
 def _open(recipe: Recipe, stack: ExitStack) -> Cluster:
@@ -231,30 +293,3 @@ def _open(recipe: Recipe, stack: ExitStack) -> Cluster:
     from lamarckian.cluster.ray import RayCluster  # only here, for it takes a second and is an extra
 
     return stack.enter_context(RayCluster(section.address))
-
-
-def _ports(host: str, first: int) -> int:
-    """The first of the ports at which this machine listens. Raises MisuseError where they cannot be had."""
-    if first:
-        return first
-    for _ in range(100):
-        with socket.socket() as probe:
-            try:
-                probe.bind((host, 0))
-            except OSError as error:
-                raise MisuseError(
-                    f"cluster.host: this machine cannot listen at {host}: {error.strerror}; give an address of its own"
-                ) from error
-            port = probe.getsockname()[1]
-        if port + PORTS < 65536 and all(_free(host, port + place) for place in range(PORTS)):
-            return port
-    raise MisuseError(f"no {PORTS} ports one behind the other are free at {host}; name the first of some that are by cluster.port")
-
-
-def _free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -138,16 +139,23 @@ class Training:
         return Summary(self._stopped, totals.steps, totals.version, score, scored, totals.seconds / 60, folder)
 
     def _loop(self, fleet: AnyFleet, metrics: Metrics, ring: Ring | None) -> None:
-        totals, paid = self._totals, Paid(self._recipe.learners, lambda: self._changes.weights)
+        totals, recipe = self._totals, self._recipe
+        discounts = getattr(self._algorithm, "discounts", {})
+        paid = Paid(recipe.learners, lambda: self._changes.weights, discounts, recipe.actor.matches)
         learner = Learner(self._algorithm, fleet, totals.version, paid, ring)
-        every = self._recipe.checkpoint
+        every, every_s = self._recipe.checkpoint, self._recipe.record.every_s
         started = time.perf_counter() - totals.seconds
         saved_s, recorded_s = totals.seconds, totals.seconds
+        line: dict[str, Any] = {}
+        told_s = -math.inf
         while not (self._stopped or self._done()):
             self._look()
             with self._finite(learner.version + 1):
                 learned = learner.update(self._share())
             totals.seconds = time.perf_counter() - started
+            if totals.seconds - told_s >= every_s:  # whether anything is learned or not
+                told_s = totals.seconds
+                write_status(self._run, line, fleet.machines(totals.version))
             if learned is None:
                 continue
             self._run.keep_resume()
@@ -157,11 +165,10 @@ class Training:
                 judged = self._judge(fleet, learner.meter)
             if self._league is not None:
                 self._league.update(totals.steps, totals.version, learned[1])
-            if totals.seconds - recorded_s >= self._recipe.record.every_s or self._done() or self._stopped:
+            if totals.seconds - recorded_s >= every_s or self._done() or self._stopped:
                 recorded_s = totals.seconds
                 line = self._line(learner.meter) | fleet.metrics()
                 metrics.write(line)
-                write_status(self._run, line, fleet.machines(totals.version))
                 self._progress.update(line)
             if (
                 judged
@@ -170,6 +177,7 @@ class Training:
             ):
                 saved_s = totals.seconds
                 self._save(fleet)
+        write_status(self._run, line, fleet.machines(totals.version))
         learner.end()
 
     def _judge(self, fleet: AnyFleet, meter: Meter) -> bool:

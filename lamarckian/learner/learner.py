@@ -18,6 +18,9 @@ from lamarckian.learner.staleness import Staleness
 from lamarckian.learner.together import Companions, Intent, Report, begin, tell
 from lamarckian.rl.algorithm import Algorithm, publication
 
+COUNTS = ("produced", "used", "stale", "overwritten", "lost", "waiting", "held")
+"""Of a pool, in a line of metrics: the first is the sum of the others."""
+
 
 class Fleet(Protocol):
     """Actors, as the learner sees them."""
@@ -180,7 +183,7 @@ class Meter:
         acting = sum(self._acting.values())
         line |= {f"actor/{name.removesuffix('_s')}": seconds / acting for name, seconds in self._acting.items() if acting}
         counts = self._fleet.statistics()
-        line |= {f"pool/{name}": float(getattr(counts, name)) for name in ("produced", "used", "stale", "lost", "waiting")}
+        line |= {f"pool/{name}": float(getattr(counts, name)) for name in COUNTS if hasattr(counts, name)}
         self._start()
         return line
 

@@ -68,7 +68,7 @@ def tell(ring: Companions, message: Told) -> list[Told]:
 def begin(algorithm: Algorithm, ring: Companions, version: int) -> int:
     """Gives all learners the state of rank 0, whose version it returns, and its peers to `algorithm`.
 
-    Raises RecipeError where it learns alone, and at all learners RingError where they differ in algorithm or network.
+    Raises RecipeError where it learns alone, or, at all learners, where they differ in algorithm or network.
     """
     if not learns_together(algorithm):
         raise RecipeError(f"{type(algorithm).__name__} learns alone; train with one learner, or by another algorithm")
@@ -81,7 +81,7 @@ def begin(algorithm: Algorithm, ring: Companions, version: int) -> int:
         for what in ("algorithm", "parameters"):
             theirs, ours = getattr(other, what), getattr(first, what)
             if theirs != ours:
-                raise RingError(
+                raise RecipeError(
                     f"learners cannot learn together: {what} of learner 0: {ours}; of {rank}: {theirs}. Give all the same recipe"
                 )
     flat = (

@@ -46,7 +46,7 @@ class Cluster(Keys):
     """The first of a few ports, one behind the other, at which the learner's machine listens; 0: ports that are free."""
     keys: str | None = None
     """A file made by `lamarckian keys`, at the same path on each machine: whoever does not hold it is not spoken to."""
-    learners: Count = 1
+    learners: Annotated[int, Field(ge=1, le=24)] = 1
     """Learners, each with a part of the batch and a memory pool of its own; their gradients are averaged."""
     broadcast: Literal["flat", "tree", "pipeline"] = "pipeline"
     """Who hands versions to whom."""
@@ -83,6 +83,8 @@ def refuse_impossible(cluster: Cluster, recipe: Any, algorithm: Any) -> None:
         raise RecipeError(f"cluster: given; {recipe.algorithm.name} learns from recorded matches, on one machine: leave the section out")
     if recipe.mode == "serial":
         raise RecipeError("cluster: given; in serial mode one process does all: allowed here: no section `cluster`, or mode=parallel")
+    if recipe.learner.slots != "auto":
+        raise RecipeError(f"learner.slots: given {recipe.learner.slots}; in a cluster, cluster.pool.size says how much waits: leave it out")
     if cluster.learners == 1:
         return
     if getattr(algorithm, "from_gradients", False) or not hasattr(algorithm, "peers"):

@@ -3,8 +3,9 @@
 A line of a training has `steps`, and of these what applies: `updates`, `minutes`, `score` (mean over the recipe's window), `return`,
 `rate_hz` (steps per second), `staleness` (mean), `actors` (alive), the algorithm's own (see its class), and groups by prefix:
 `loss/…`, `time/…` and `actor/…` (shares of the learner's and the actors' time), `pool/…`; where there are several rewards, of each
-`reward/…` (mean a step), `reward_share/…` (of the sum of absolute weighted rewards) and `weight/…`; where recorded matches are learned
-from, `validation/…` at the end of an epoch, and `score` is by that; where there is a league, `league/…`.
+`reward/…` (mean a step), `reward_share/…` (of the sum of absolute weighted rewards), `value_loss/…` (of the critic that acted) and
+`weight/…`; where recorded matches are learned from, `validation/…` at the end of an epoch, and `score` is by that; where there is a
+league, `league/…`.
 
 A line of an evolution has `steps` (evaluations so far), `generation`, `minutes`, `rate_hz` (evaluations per second), `hypervolume` or
 `best`, `front` (individuals in it), `feasible` (share of the population), `failed` (so far), `utilisation` (share of the workers' time).

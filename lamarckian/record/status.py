@@ -5,25 +5,30 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 import psutil
 
 from lamarckian.errors import RunFolderError
-from lamarckian.record.run import Run, write, writing
+from lamarckian.record.run import Run, writing
 
 WATCH_S = 2.0
 """Between two looks of those who watch."""
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=2**62)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
     """A process. attempt: how often it was started anew. cpu: cores that it keeps busy. memory_bytes: of its own and shared."""
 
     name: str
-    pid: int
-    attempt: int
-    cpu: float
-    memory_bytes: int
+    pid: Count
+    attempt: Count
+    cpu: Amount
+    memory_bytes: Count
 
 
 class MachineStatus(msgspec.Struct, frozen=True):
@@ -31,13 +36,13 @@ class MachineStatus(msgspec.Struct, frozen=True):
 
     name: str
     address: str
-    cores: int
-    cpu: float
-    memory: float
-    version: int
-    actors: int
+    cores: Count
+    cpu: Share
+    memory: Share
+    version: Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+    actors: Count
     processes: list[ProcessStatus]
-    queues: dict[str, float] = {}
+    queues: dict[str, Amount] = {}
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -74,13 +79,18 @@ class Processes:
 
 
 def this_machine(
-    processes: Processes, pids: Mapping[str, tuple[int, int]], version: int, actors: int, queues: Mapping[str, float] | None = None
+    name: str,
+    processes: Processes,
+    pids: Mapping[str, tuple[int, int]],
+    version: int,
+    actors: int,
+    queues: Mapping[str, float] | None = None,
 ) -> MachineStatus:
-    """How the machine stands that this process runs on; `pids` as for `Processes.look`."""
+    """How the machine stands that this process runs on, as far as it concerns `name`; `pids` as for `Processes.look`."""
     cpu, memory = processes.machine()
     return MachineStatus(
-        name=platform.node(),
-        address="here",
+        name=name,
+        address=platform.node(),
         cores=len(psutil.Process().cpu_affinity() or []) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1,
         cpu=cpu,
         memory=memory,
@@ -93,8 +103,10 @@ def this_machine(
 
 def write_status(run: Run, metrics: Mapping[str, float | int | str | None], machines: list[MachineStatus]) -> None:
     """Says how the run stands. Raises RunFolderError where the disk is full or the folder cannot be written to."""
+    part = run.status_path.with_name(".status.part")  # whole or not at all, and not forced to the disk: the next is soon there
     with writing(run.status_path):
-        write(run.status_path, msgspec.json.encode(Status(time.time(), dict(metrics), machines)))
+        part.write_bytes(msgspec.json.encode(Status(time.time(), dict(metrics), machines)))
+        part.replace(run.status_path)
 
 
 def read_status(run: Run) -> Status:
@@ -102,7 +114,7 @@ def read_status(run: Run) -> Status:
     try:
         return msgspec.json.decode(run.status_path.read_bytes(), type=Status)
     except FileNotFoundError:
-        raise RunFolderError(f"run {run.folder} has not said yet how it stands; it does after its first line of metrics") from None
+        raise RunFolderError(f"run {run.folder} has not said yet how it stands; it does when it has begun to learn") from None
     except msgspec.MsgspecError as error:
         raise RunFolderError(f"{run.status_path} is not what a run says of itself: {error}") from error
 

@@ -103,6 +103,11 @@ class ActorCritic(ABC, Generic[SettingsOf]):
         self._gamma = self._per_reward("gamma", gamma)
         self.set_reward_weights(settings.reward_weights)
 
+    @property
+    def discounts(self) -> dict[str, float]:
+        """γ of each reward that it learns a value of."""
+        return dict(zip(self.role.rewards, self._gamma.tolist(), strict=True))
+
     def set_reward_weights(self, weights: Mapping[str, float]) -> None:
         """Sets the weights by reward name from the next update on; a name left out weighs 1. They are not in the state.
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from operator import itemgetter
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from lamarckian import ops
-from lamarckian.data.replay import Replay, Sequences, Windows, require_memory
+from lamarckian.data.replay import Replay, require_memory
 from lamarckian.errors import NumericsError, RecipeError
 from lamarckian.mdp import Role
-from lamarckian.nets import FlatParameters, QNetwork, activity, choose, mode
-from lamarckian.nets.heads import Parameters, mean_over_heads
-from lamarckian.nets.precision import Dtype, MemoryFormat
+from lamarckian.nets import FlatParameters, QNetwork, choose
+from lamarckian.nets.precision import ROWS, Dtype, MemoryFormat
 from lamarckian.recipe.sizes import Size, parse_size
-from lamarckian.rl.actor_critic import Decay, Discount, Step, per_reward, require_state, rows_of, split, suspects
+from lamarckian.rl.actor_critic import Decay, Discount, Step, per_reward, require_state, split, suspects
 from lamarckian.rl.algorithm import Alone, Peers
 from lamarckian.rl.averaging import average
 from lamarckian.rl.optimiser import adam, factor
+from lamarckian.rl.temporal_difference import Judged, TemporalDifference
 
 
 class DQNSettings(BaseModel):
@@ -78,6 +79,29 @@ class DQNSettings(BaseModel):
     max_gradient_norm: float | None = Field(default=10.0, gt=0)
     adam_betas: tuple[Decay, Decay] = (0.9, 0.999)
     adam_epsilon: float = Field(default=1e-5, gt=0)
+
+
+class Drawn(NamedTuple):
+    """Entries of the replay, int64 `[K]`, and what they hold, `[K, …]`; how much each counts in the loss, `[K]`.
+
+    target: `[K]`, where it is known ahead. version: that acted, a mean over all that was drawn at once.
+    """
+
+    entries: np.ndarray
+    samples: Any
+    weight: Tensor
+    target: Tensor | None
+    version: float
+
+    def split(self, limit: int) -> Iterator[Drawn]:
+        """Parts of at most `limit` entries each, and as equal as can be."""
+        if len(self.entries) <= limit:
+            yield self
+            return
+        for part in split(slice(0, len(self.entries)), limit)[1]:
+            samples = self.samples.map(itemgetter(part))
+            target = None if self.target is None else self.target[part]
+            yield Drawn(self.entries[part], samples, self.weight[part], target, self.version)
 
 
 class DQN:
@@ -133,17 +157,19 @@ class DQN:
         self._due = 0.0  # samples that are still to be drawn for those that were played, less than a minibatch
         self._replay: Replay | None = None
         self._set_epsilon(0.0)
-        self.set_reward_weights(settings.reward_weights)
+        self._difference = TemporalDifference(role, settings, policy, self._target, self.precision, self._weights(settings.reward_weights))
 
     def set_reward_weights(self, weights: Mapping[str, float]) -> None:
         """As `ActorCritic.set_reward_weights`; samples from before are weighed anew, too."""
-        given = {**dict.fromkeys(self.role.rewards, 1.0), **weights}
-        self._reward_weights = per_reward(self.role, "reward_weights", given).to(self.device)
+        self._difference.reward_weights = self._weights(weights)
 
     @property
     def reward_weights(self) -> dict[str, float]:
         """As `ActorCritic.reward_weights`."""
-        return dict(zip(self.role.rewards, self._reward_weights.tolist(), strict=True))
+        return dict(zip(self.role.rewards, self._difference.reward_weights.tolist(), strict=True))
+
+    def _weights(self, given: Mapping[str, float]) -> Tensor:
+        return per_reward(self.role, "reward_weights", {**dict.fromkeys(self.role.rewards, 1.0), **given}).to(self.device)
 
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
         settings = self.settings
@@ -163,10 +189,10 @@ class DQN:
             beta = settings.importance_exponent + (settings.final_importance_exponent - settings.importance_exponent) * progress
         count = 0.0
         if all_ready == self.peers.size:
-            drawn = self._entries(replay) * (replay.steps if self.policy.state else 1)
-            count, self._due = divmod(self._due + played / self.peers.size * settings.replay_ratio, drawn)
+            samples = self._entries(replay) * (replay.steps if self.policy.state else 1)
+            count, self._due = divmod(self._due + played / self.peers.size * settings.replay_ratio, samples)
         try:
-            steps = [self._step(replay, beta, version, spent) for _ in range(int(count))]
+            steps = self._learn(replay, int(count), beta, version, spent) if count else []
         except NumericsError as error:
             raise NumericsError(f"DQN, update of version {version}: {error}; {suspects(batch, self.peers)}") from None
         self._set_epsilon(progress)
@@ -261,38 +287,84 @@ class DQN:
         with torch.no_grad():
             self.policy.epsilon.fill_(settings.epsilon + (settings.final_epsilon - settings.epsilon) * min(done, 1.0))
 
-    def _step(self, replay: Replay, beta: float, version: int, spent: dict[str, float]) -> Step:
-        """One step of the optimiser; the gradient is summed up over portions that fit the caches."""
-        settings = self.settings
-        started = perf_counter()
-        uniform = torch.rand(self._entries(replay), dtype=torch.float64, generator=self._generator).numpy()
-        entries, weights = replay.draw(uniform, beta)
-        draw, judge = (replay.sequences, self._sequence_loss) if self.policy.state else (replay.windows, self._loss)
-        drawn: Any = draw(entries, settings.n_step, settings.gamma)
-        tensors = drawn.map(lambda x: torch.from_numpy(x).to(self.device, non_blocking=True))
-        weight = torch.from_numpy(weights).to(self.device)
-        spent["sample"] += perf_counter() - started
+    def _minibatches(self, replay: Replay, count: int, beta: float) -> Iterator[Drawn]:
+        """So many minibatches.
 
-        self.parameters.zero_gradient()
-        size, rows = len(entries), self.precision.rows
-        if self.policy.state:
-            size, rows = int(drawn.learn[:, settings.burn_in :].sum()), max(rows // (replay.steps + 1), 1)
-        sums, errors = [], []
-        for part in split(slice(0, len(entries)), rows)[1]:
+        Where no step changes what the next ones draw, many are drawn at once, while another thread draws the next many; and where the
+        target network alone says what their targets are, it judges them in one pass: that takes a fraction of the time of many small ones.
+        """
+        settings, entries = self.settings, self._entries(replay)
+        ahead = 1 if settings.prioritised or self.policy.state else max(min(self.precision.rows, ROWS) // entries, 1)
+        sizes, done = [], self._steps
+        while done < self._steps + count:
+            sizes.append(min(ahead, self._steps + count - done, settings.target_every - done % settings.target_every))
+            done += sizes[-1]
+        # A thread has a number of threads of its own for what it computes.
+        with ThreadPoolExecutor(1, "draw", torch.set_num_threads, (torch.get_num_threads(),)) as aside:
+            draw = partial(self._draw, replay, entries, beta)
+            coming: Callable[[], Drawn] = partial(draw, sizes[0])
+            for size, following in zip(sizes, [*sizes[1:], 0], strict=True):
+                drawn = coming()
+                changes = settings.prioritised or (self._steps + size) % settings.target_every == 0
+                coming = partial(draw, following) if changes or not following else aside.submit(draw, following).result
+                yield from drawn.split(entries)
+
+    def _draw(self, replay: Replay, entries: int, beta: float, minibatches: int) -> Drawn:
+        """So many minibatches of so many entries each, one behind the other."""
+        uniform = torch.rand(minibatches, entries, dtype=torch.float64, generator=self._generator).numpy()
+        drawn, weights = (x.reshape(-1) for x in replay.draw(uniform, beta))
+        hold = replay.sequences if self.policy.state else replay.windows
+        held: Any = hold(drawn, self.settings.n_step, self.settings.gamma)
+        samples = held.map(self._tensor)
+        target = None if self.settings.double or self.policy.state else self._difference.targets(samples)
+        return Drawn(drawn, samples, self._tensor(weights), target, float(held.version.mean()))
+
+    def _tensor(self, x: np.ndarray) -> Tensor:
+        return torch.from_numpy(x).to(self.device, non_blocking=True)
+
+    def _learn(self, replay: Replay, count: int, beta: float, version: int, spent: dict[str, float]) -> list[Step]:
+        """So many steps of the optimiser."""
+        settings, steps = self.settings, []
+        minibatches = self._minibatches(replay, count, beta)
+        for _ in range(count):
             started = perf_counter()
-            loss, error, terms = judge(tensors.map(itemgetter(part)), weight[part], max(size, 1))
+            drawn = next(minibatches)
+            spent["sample"] += perf_counter() - started
+            step, errors = self._step(drawn, spent)
+            started = perf_counter()
+            if settings.prioritised:
+                replay.prioritise(drawn.entries, (errors + settings.priority_epsilon) ** settings.priority_exponent)
+            spent["sample"] += perf_counter() - started
+            steps.append(step | {"age.mean": version - drawn.version})
+        return steps
+
+    def _step(self, drawn: Drawn, spent: dict[str, float]) -> tuple[Step, np.ndarray]:
+        """One step of the optimiser, whose gradient is summed up over portions that fit the caches; |TD error| of the entries, float64."""
+        settings = self.settings
+        self.parameters.zero_gradient()
+        size, rows = len(drawn.entries), self.precision.rows
+        if self.policy.state:
+            learn = drawn.samples.learn
+            size, rows = int(learn[:, settings.burn_in :].sum()), max(rows // (learn.shape[1] + 1), 1)
+        judged: list[Judged] = []
+        for part in drawn.split(rows):
+            started = perf_counter()
+            if self.policy.state:
+                judged.append(self._difference.of_columns(part.samples, part.weight, max(size, 1)))
+            else:
+                judged.append(self._difference.of_steps(part.samples, part.weight, max(size, 1), part.target))
             middle = perf_counter()
-            loss.backward()  # type: ignore[no-untyped-call]
+            judged[-1].loss.backward()  # type: ignore[no-untyped-call]
             spent["forward"] += middle - started
             spent["backward"] += perf_counter() - middle
-            sums.append(terms)
-            errors.append(error)
 
-        gradient, error = self.parameters.gradient, torch.cat(errors)
-        terms, _ = average(self.peers, gradient, torch.cat([torch.stack(sums).sum(0), error.mean()[None]]), size)
+        gradient = self.parameters.gradient
+        loss = torch.stack([portion.loss.detach() for portion in judged]).sum()
+        sums = torch.stack([portion.sums for portion in judged]).sum(0) / max(size, 1)
+        terms, _ = average(self.peers, gradient, torch.cat([loss[None], sums]), size)
         started = perf_counter()
         # The only wait for the device: everything that is asked of this step comes in one piece.
-        numbers = torch.cat([terms, torch.linalg.vector_norm(gradient)[None], error]).cpu()
+        numbers = torch.cat([terms, torch.linalg.vector_norm(gradient)[None], *(portion.errors for portion in judged)]).cpu()
         metrics = dict(zip(("loss", "q.mean", "target.mean", "td_error.mean", "gradient_norm"), numbers[:5].tolist(), strict=True))
         if not all(map(math.isfinite, metrics.values())):
             wrong = ", ".join(f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value))
@@ -306,86 +378,8 @@ class DQN:
             with torch.no_grad():
                 self._target_parameters.parameter.lerp_(self.parameters.parameter, settings.target_rate)
         spent["step"] += perf_counter() - started
-
-        if settings.prioritised:
-            started = perf_counter()
-            replay.prioritise(entries, (numbers[5:].double().numpy() + settings.priority_epsilon) ** settings.priority_exponent)
-            spent["sample"] += perf_counter() - started
-        return metrics | {"age.mean": float((version - drawn.version).mean())}
+        return metrics, numbers[5:].double().numpy()
 
     def _entries(self, replay: Replay) -> int:
         """Entries of a minibatch: samples, or columns of them."""
         return max(self.settings.minibatch // replay.steps, 1) if self.policy.state else self.settings.minibatch
-
-    def _loss(self, windows: Windows[Tensor], weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What a portion adds to the loss of a minibatch of `size`; |TD error| `[K]`; its part of loss, mean Q, mean target, `[3]`."""
-        target = self._targets(windows)
-        taken = self._values(self._qualities(self.policy, windows.inputs), windows.actions)
-        losses, errors, q = self._judged(taken, target, windows.actions)
-        loss = (weight * losses).sum() / size
-        return loss, errors, torch.stack([loss.detach(), q.sum() / size, target.sum() / size])
-
-    def _sequence_loss(self, drawn: Sequences[Tensor], weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As `_loss`, of whole columns, time-major inside; a column's error is 0.9 of its largest and 0.1 of its mean."""
-        begin, (columns, steps) = self.settings.burn_in, drawn.learn.shape
-        rows = (steps - begin) * columns
-        actions = {name: _time_major(x[:, begin:]) for name, x in drawn.actions.items()}
-        legal = {name: _time_major(x[:, begin:]) for name, x in drawn.legal.items()}
-        chosen = self._unrolled(self.policy, drawn)
-        with torch.no_grad():
-            judged = self._unrolled(self._target, drawn)
-            best = mode(self.role, self.policy.heads, chosen if self.settings.double else judged, legal)
-            value = mean_over_heads(self._values(judged, best), activity(self.role, best)).unflatten(0, (-1, columns))
-            value = value.gather(0, drawn.ends[:, begin:].T - begin).flatten()
-            target = _time_major(drawn.returns[:, begin:]) @ self._reward_weights + _time_major(drawn.discount[:, begin:]) * value
-        taken = self._values({name: rows_of(q, slice(rows)) for name, q in chosen.items()}, actions)
-        losses, errors, q = ((x * _time_major(drawn.learn[:, begin:])) for x in self._judged(taken, target, actions))
-        loss = (weight * losses.unflatten(0, (-1, columns)).sum(0)).sum() / size
-        errors = errors.unflatten(0, (-1, columns))
-        mean = errors.sum(0) / drawn.learn[:, begin:].sum(1).clamp(min=1)
-        learned = target * _time_major(drawn.learn[:, begin:])
-        return loss, 0.9 * errors.amax(0) + 0.1 * mean, torch.stack([loss.detach(), q.sum() / size, learned.sum() / size])
-
-    def _judged(self, taken: Mapping[str, Tensor], target: Tensor, actions: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, |TD error| and Q of each sample, means over the heads that mattered; the last two without gradients."""
-        active = activity(self.role, actions)
-        error = ops.huber if self.settings.loss == "huber" else ops.squared_error
-        losses = mean_over_heads({name: error(q, target) for name, q in taken.items()}, active)
-        with torch.no_grad():
-            errors = mean_over_heads({name: (target - q).abs() for name, q in taken.items()}, active)
-            return losses, errors, mean_over_heads(taken, active).detach()
-
-    def _unrolled(self, network: QNetwork, drawn: Sequences[Tensor]) -> dict[str, Parameters]:
-        """What a network says in all rows of some columns but those of the burn-in, time-major `[(T+1−burn_in)·K, n]` by head."""
-        begin = self.settings.burn_in
-        state = {name: x if self.settings.stored_state else torch.zeros_like(x) for name, x in drawn.state.items()}
-        inputs, first = drawn.inputs, drawn.first.T
-        with self.precision.autocast(self.device):
-            if begin:
-                with torch.no_grad():
-                    early = self.precision.arrange({name: _time_major(x[:, :begin]) for name, x in inputs.items()})
-                    state = network(early, state, first[:begin]).state
-            late = self.precision.arrange({name: _time_major(x[:, begin:]) for name, x in inputs.items()})
-            return network(late, state, first[begin:]).heads  # type: ignore[no-any-return]
-
-    @torch.no_grad()
-    def _targets(self, windows: Windows[Tensor]) -> Tensor:
-        """Σ_i γ^i r_i + γ^k Q⁻(s', argmax_a Q(s', a)) over the actions that are legal there, `[K]`; Q⁻ in the argmax where not double."""
-        judged = self._qualities(self._target, windows.next_inputs)
-        chosen = self._qualities(self.policy, windows.next_inputs) if self.settings.double else judged
-        best = mode(self.role, self.policy.heads, chosen, windows.next_legal)
-        value = mean_over_heads(self._values(judged, best), activity(self.role, best))
-        return windows.returns @ self._reward_weights + windows.discount * value
-
-    def _qualities(self, network: QNetwork, inputs: Mapping[str, Tensor]) -> dict[str, Parameters]:
-        with self.precision.autocast(self.device):
-            return network(self.precision.arrange(inputs)).heads  # type: ignore[no-any-return]
-
-    def _values(self, qualities: Mapping[str, Any], actions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Q of the actions, `[K]` by head."""
-        return {name: quality.q.gather(-1, actions[name].long().unsqueeze(-1)).squeeze(-1) for name, quality in qualities.items()}
-
-
-def _time_major(x: Tensor) -> Tensor:
-    """`[K, T, …]` → `[T·K, …]`."""
-    return x.transpose(0, 1).flatten(0, 1)

@@ -75,6 +75,11 @@ class PG(ActorCritic[PGSettings]):
             seed=seed,
         )
 
+    @property
+    def discounts(self) -> dict[str, float]:
+        """As of `ActorCritic`; none without a baseline."""
+        return super().discounts if self.settings.baseline else {}
+
     def update(self, batch: Mapping[str, Tensor], version: int, progress: float) -> dict[str, float]:
         self._buffer.add({name: x.cpu().numpy() for name, x in batch.items()})
         steps = self._buffer.draw(round(self.settings.replay * batch["learn"].numel()))

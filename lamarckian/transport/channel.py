@@ -12,7 +12,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,9 @@ LIMIT_BYTES = 16 << 20
 """The size of a message, unless a channel says otherwise. On one machine, large arrays lie in shared memory instead."""
 
 BATCH = 64
+PEERS = 4096
+"""How many an inbox remembers to answer."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -57,13 +60,20 @@ def open_terms(network: bool, keys: str | None) -> Terms:
 
 _TCP = {
     zmq.HANDSHAKE_IVL: 5000,  # whoever connects and says nothing is cut off
-    zmq.HEARTBEAT_IVL: 1000,
-    zmq.HEARTBEAT_TIMEOUT: 3000,  # a link that is down is told from one that is idle, and connected anew
     zmq.CONNECT_TIMEOUT: 2000,
     zmq.RECONNECT_IVL: 100,
     zmq.RECONNECT_IVL_MAX: 1000,
+    zmq.TCP_MAXRT: 5000,
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: 2,  # s
+    zmq.TCP_KEEPALIVE_INTVL: 1,  # s
+    zmq.TCP_KEEPALIVE_CNT: 3,
 }
-"""Milliseconds."""
+"""Milliseconds, but for keepalives. A link that is down is told from one that is idle by the system, within 5 s, and connected anew.
+
+ZeroMQ's own heartbeats would do that, too, but end the process (libzmq 4.3.5: "Assertion failed: !_io_error") when a peer leaves that has
+sent more than the queue holds.
+"""
 
 
 class ChannelStatistics(msgspec.Struct, frozen=True):
@@ -90,7 +100,7 @@ class _Channel:
     """Frames before a message, which say whose it is."""
 
     def __init__(self, kind: int, types: Sequence[type[msgspec.Struct]], address: str, terms: Terms) -> None:
-        if not address.startswith(("ipc://", "tcp://")) or not (terms.network or address.startswith(("ipc://", "tcp://127.0.0.1:"))):
+        if not address.startswith(("ipc://", "tcp://")) or not (terms.network or is_local(address)):
             places = "ipc://NAME or tcp://HOST:PORT" if terms.network else "ipc:// or tcp://127.0.0.1:"
             stays = "is" if terms.network else "stays on this machine"
             raise MisuseError(f"a channel {stays} ({places}), it cannot use {address!r}")
@@ -185,9 +195,14 @@ class _Channel:
 
 
 def _check_names(routing: Sequence[bytes]) -> None:
-    for name in routing:
-        if name.startswith(b"\0") or not _is_text(name):  # ZeroMQ's name for the nameless, and for who lost its name to a successor
+    for identity in routing:
+        if identity.startswith(b"\0") or not _is_text(_name(identity)):  # so ZeroMQ calls the nameless
             raise RefusedError("its sender has no name")
+
+
+def _name(identity: bytes) -> bytes:
+    """The name in a peer's identity; what follows is random, so that nobody can take the connection over who only knows the name."""
+    return identity.partition(b"\0")[0]
 
 
 def _is_text(name: bytes) -> bool:
@@ -209,7 +224,8 @@ class Inbox(_Channel):
     def __init__(self, types: Sequence[type[msgspec.Struct]], address: str, terms: Terms = LOCAL) -> None:
         super().__init__(zmq.ROUTER, types, address, terms)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # say so when a peer is gone
-        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a restarted peer takes its name over
+        self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a peer that connects anew is the same one
+        self._identities: OrderedDict[str, bytes] = OrderedDict()  # of those heard of late, who is meant by a name
         if address.startswith("ipc://@"):
             self._socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())  # abstract addresses have no file permissions
         if terms.keys is not None:
@@ -224,25 +240,36 @@ class Inbox(_Channel):
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT) if address.endswith(":*") else address
         if self._visitors is not None:
             self._visitors.address = self.address
-        if terms.network and terms.keys is None and not address.startswith(("ipc://", "tcp://127.0.0.1:")):
-            _LOG.warning("%s is open to whoever can reach it; `lamarckian keys` makes a key that closes it", self.address)
+        if terms.network and terms.keys is None and not is_local(address):
+            _LOG.info("%s is open to whoever can reach it; `lamarckian keys` makes a key that closes it", self.address)
 
     def receive(self, timeout_s: float) -> tuple[str, Any] | None:
         """The next message and the name of its sender; None when none comes within `timeout_s`."""
         received = self._receive(timeout_s)
-        return received and (received[0][0].decode(), received[1])
+        if received is None:
+            return None
+        (identity,), message = received
+        name = _name(identity).decode()
+        self._identities[name] = identity
+        self._identities.move_to_end(name)
+        if len(self._identities) > PEERS:
+            self._identities.popitem(last=False)
+        return name, message
 
     def send(self, peer: str, message: msgspec.Struct) -> bool:
-        """Queues a message to a peer that has sent one before; False when the peer is gone or its queue is full."""
-        return self._send([peer.encode()], message)
+        """Queues a message to whoever spoke last by that name; False when the peer is gone or its queue is full."""
+        return self._send([self._identities.get(peer, peer.encode())], message)
 
 
 class Outbox(_Channel):
-    """Connects to the inbox at `address`, which need not be there yet, under a `name` that no other peer has."""
+    """Connects to the inbox at `address`, which need not be there yet, under a `name` that no other peer has.
+
+    Raises MisuseError for an address that is none. One that is started anew may have the name of the one before.
+    """
 
     def __init__(self, types: Sequence[type[msgspec.Struct]], address: str, name: str, terms: Terms = LOCAL) -> None:
         super().__init__(zmq.DEALER, types, address, terms)
-        self._socket.setsockopt(zmq.IDENTITY, name.encode())
+        self._socket.setsockopt(zmq.IDENTITY, name.encode() + b"\0" + secrets.token_bytes(8))
         if terms.keys is not None:
             terms.keys.present(self._socket)
         try:
@@ -273,6 +300,11 @@ def batch(channel: Inbox | Outbox) -> Iterator[Any]:
         if (received := channel.receive(0.0)) is None:
             return
         yield received
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is reached from its own machine only."""
+    return address.startswith(("ipc://", "tcp://127.0.0.1:"))
 
 
 def local_address() -> str:

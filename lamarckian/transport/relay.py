@@ -45,27 +45,28 @@ class RelayStatistics(msgspec.Struct, frozen=True):
 class Relay:
     """Follows the root at the address `root` under a `name` of its own, for the board of its machine.
 
-    host: the address of this machine by which other relays reach it.
+    host: the address of this machine by which other relays reach it. port: 0 for one that the system chooses.
     It moves only while `advance` runs, belongs to one thread, and needs none to wait for: root and parent may come, go and come back.
     """
 
-    def __init__(self, board: VersionBoard, root: str, name: str, host: str = "127.0.0.1", base: Terms = LOCAL) -> None:
+    def __init__(self, board: VersionBoard, root: str, name: str, host: str = "127.0.0.1", base: Terms = LOCAL, port: int = 0) -> None:
         self._board = board
         self._name = name
         self._terms = terms(base)
-        self._inbox = Inbox((Took,), f"tcp://{host}:*", self._terms)
+        self._inbox = Inbox((Took,), f"tcp://{host}:{port or '*'}", self._terms)
         self._root = Outbox((Assign,), root, name, self._terms)
         self._parent: Outbox | None = None
         self._children = Children(self._inbox)
         self._assigned: Assign | None = None
         self._whole = -1
+        self._shown = 0  # the run that the board is of
         self._growing: Parcel | None = None
         self._acknowledged = 0
         self._spoilt = 0
         self._beat_s = self._came_s = self._asked_s = 0.0
 
     def advance(self, timeout_s: float) -> int:
-        """Works until a newer version is shown, or for `timeout_s`; returns the version that the board shows."""
+        """Works until another version is shown, or for `timeout_s`; returns the version that the board shows."""
         shown = self._board.newest()
         deadline = time.monotonic() + timeout_s
         while True:
@@ -75,7 +76,7 @@ class Relay:
             self._wait(max(0.0, min(deadline, self._beat_s + BEAT_S) - now))
             now = time.monotonic()
             self._hear(now)
-            if self._board.newest() > shown or now >= deadline:
+            if self._board.newest() != shown or now >= deadline:
                 return self._board.newest()
 
     def _wait(self, timeout_s: float) -> None:
@@ -177,8 +178,10 @@ class Relay:
         if parcel.intact:
             self._growing = None
             self._whole = parcel.version
-            if parcel.version > self._board.newest():  # in another run, they may count from less
-                self._board.publish(parcel.version, parcel.parameters())
+            anew = parcel.run != self._shown  # then they may count from less
+            if anew or parcel.version > self._board.newest():
+                self._board.publish(parcel.version, parcel.parameters(), anew)
+                self._shown = parcel.run
             self._children.offer(parcel)
             if now - self._beat_s >= BEAT_S / 3:  # sooner than it has to, so that the root sees how long a version takes
                 self._beat(now)
@@ -216,9 +219,10 @@ class Relay:
 def main(config: dict[str, Any]) -> None:
     """Runs a relay until the process is ended.
 
-    config: `root`, `name`, `host` as for `Relay`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
+    config: `root`, `name`, `host`, `port` as for `Relay`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
     """
     base = open_terms(config["network"], config["keys"])
-    relay = Relay(VersionBoard.attach(config["board_fd"], config["parameters"]), config["root"], config["name"], config["host"], base)
+    board = VersionBoard.attach(config["board_fd"], config["parameters"])
+    relay = Relay(board, config["root"], config["name"], config["host"], base, config["port"])
     while True:
         relay.advance(60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections import deque
@@ -65,7 +66,7 @@ class RootStatistics(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass
 class _Relay:
-    """address: of its parent. streak: beats in a row in which its rate was that of the other kind, slow or not."""
+    """address: of its parent. streak: beats in a row in which it was of the other kind, slow or not; who does not listen is slow."""
 
     heard_s: float
     beat: Beat
@@ -74,12 +75,16 @@ class _Relay:
     generation: int = 0
     streak: int = 0
 
+    def deaf(self, run: int) -> bool:
+        """Whether it follows another assignment than it was given, or none."""
+        return (self.beat.run, self.beat.generation) != (run, self.generation)
+
 
 class Root:
     """Broadcasts what is published on `board` to all relays that come, by their `Beat`s, to tcp://`host`:`port`.
 
     layout: who hands to whom. wire: how numbers travel. chunk_bytes: of a version, handed on at once in a pipeline.
-    port: 0 for one that the system chooses; `address` says which.
+    port, children_port: where it hears beats, and serves children; 0 for one that the system chooses. `address` says the first.
     It moves only while `advance` runs, and belongs to one thread. Raises MisuseError when it cannot listen.
     """
 
@@ -92,6 +97,7 @@ class Root:
         wire: Wire = "float32",
         chunk_bytes: int = CHUNK_BYTES,
         base: Terms = LOCAL,
+        children_port: int = 0,
     ) -> None:
         if not 1 <= chunk_bytes <= MAX_CHUNK_BYTES:
             raise MisuseError(f"a chunk has 1 to {MAX_CHUNK_BYTES} bytes, not {chunk_bytes}")
@@ -102,7 +108,7 @@ class Root:
         self._chunk_bytes = chunk_bytes
         self._control = Inbox((Beat,), f"tcp://{host}:{port or '*'}", terms(base))
         try:
-            self._inbox = Inbox((Took,), f"tcp://{host}:*", terms(base))
+            self._inbox = Inbox((Took,), f"tcp://{host}:{children_port or '*'}", terms(base))
         except MisuseError:
             self._control.close()
             raise
@@ -126,8 +132,9 @@ class Root:
             now = time.monotonic()
             self._look(now)
             beats = list(batch(self._control))
-            for name, beat in beats:
-                self._hear(name, beat, now)
+            new = [self._hear(name, beat, now) for name, beat in beats]
+            if any(new):
+                self._lay_out()
             self._children.receive(self.run, now)
             if len(beats) < BATCH and now - self._judged_s >= BEAT_S:  # with none left to read, so that nobody is missed who has spoken
                 self._judge(now)
@@ -154,7 +161,8 @@ class Root:
             self._children.offer(Parcel.of(self.run, version, self._flat, self._wire))
             self._children.send(now)
 
-    def _hear(self, name: str, beat: Beat, now: float) -> None:
+    def _hear(self, name: str, beat: Beat, now: float) -> bool:
+        """Whether it is of a relay that has no place yet."""
         relay = self._relays.get(name)
         if relay is not None and relay.beat.address != beat.address:  # another life
             self._forget(name)
@@ -162,13 +170,13 @@ class Root:
         if relay is None:
             self._relays[name] = _Relay(now, beat)
             self._good.append(name)
-            self._lay_out()
-        else:
-            if beat.version > relay.beat.version:
-                self._took_s.extend(now - offered_s for version, offered_s in self._offered if version == beat.version)
-            relay.heard_s, relay.beat = now, beat
-            if (beat.run, beat.generation) != (self.run, relay.generation):
-                self._assign(name)
+            return True
+        if beat.version > relay.beat.version:
+            self._took_s.extend(now - offered_s for version, offered_s in self._offered if version == beat.version)
+        relay.heard_s, relay.beat = now, beat
+        if relay.deaf(self.run):
+            self._assign(name)
+        return False
 
     def _judge(self, now: float) -> None:
         """Who is dead, who is slow, and who is no longer."""
@@ -180,14 +188,14 @@ class Root:
             if now - relay.heard_s > SILENCE_S + max(0.0, late_s):
                 _LOG.warning("relay %s is silent; its children get another parent", name)
                 self._forget(name)
-        rates = self._children.rates(now)
-        for relay in self._relays.values():
-            rates.update(relay.beat.rates)
-        rates = {name: rate for name, rate in rates.items() if name in self._relays}
+        rates = self._rates(now)
         usual = sorted(rates.values())[-len(rates) // 4] if rates else 0.0  # behind a slow one, others may look slow, too
-        for name, rate in rates.items():
-            relay, slow = self._relays[name], name in self._slow
-            turning = rate > _GOOD * usual if slow else rate < _SLOW * usual
+        for name, relay in self._relays.items():
+            slow, deaf = name in self._slow, relay.deaf(self.run)
+            rate = 0.0 if deaf else rates.get(name)
+            if rate is None:
+                continue
+            turning = rate > _GOOD * usual and not deaf if slow else rate < _SLOW * usual or deaf
             relay.streak = relay.streak + 1 if turning else 0
             if relay.streak >= (_PROBATION if slow else _PATIENCE):
                 relay.streak = 0
@@ -196,6 +204,14 @@ class Root:
                 _LOG.warning("relay %s is %s", name, "fast enough again" if slow else "slow; its children get another parent")
         if before != (self._good, self._slow):
             self._lay_out()
+
+    def _rates(self, now: float) -> dict[str, float]:
+        """Bytes/s at which relays take what their parents send them."""
+        rates = {name: rate for name, rate in self._children.rates(now).items() if name in self._relays}
+        for name, relay in self._relays.items():
+            own = {child: rate for child, rate in relay.beat.rates.items() if child in self._relays and self._relays[child].parent == name}
+            rates.update({child: rate for child, rate in own.items() if math.isfinite(rate)})
+        return rates
 
     def _forget(self, name: str) -> None:
         del self._relays[name]
@@ -229,12 +245,12 @@ class Root:
 def main(config: dict[str, Any]) -> None:
     """Runs a root until the process is ended.
 
-    config: `host`, `port`, `layout`, `wire` as for `Root`; `board_fd`, `parameters`, of the board; `network`; `keys`, a file, or None.
-    `report`: the address of an inbox that gets the statistics once a second.
+    config: `host`, `port`, `layout`, `wire`, `children_port` as for `Root`; `board_fd`, `parameters`, of the board; `network`; `keys`, a
+    file, or None; `report`: the address of an inbox that gets the statistics once a second.
     """
     base = open_terms(config["network"], config["keys"])
     board = VersionBoard.attach(config["board_fd"], config["parameters"])
-    root = Root(board, config["host"], config["port"], config["layout"], config["wire"], base=base)
+    root = Root(board, config["host"], config["port"], config["layout"], config["wire"], base=base, children_port=config["children_port"])
     report = Outbox((), config["report"], "root")
     while True:
         root.advance(REPORT_S)

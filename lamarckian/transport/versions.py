@@ -40,9 +40,9 @@ class VersionBoard:
         """The board that another process made for `n` parameters; `fd` stays the caller's to close."""
         return cls(Block.attach(fd, _size_bytes(n)), n)
 
-    def publish(self, version: int, flat: np.ndarray) -> None:
-        """Shows `flat`, float32 `[n]`, as `version`, which must be newer than the one shown."""
-        if version <= self.newest():
+    def publish(self, version: int, flat: np.ndarray, anew: bool = False) -> None:
+        """Shows `flat`, float32 `[n]`, as `version`, which must be newer than the one shown, unless versions count `anew`."""
+        if version <= self.newest() and not anew:
             raise ValueError(f"version {version} is not newer than version {self.newest()}, which is shown")
         if flat.shape != (self.n,):
             raise ValueError(f"{self.n} parameters are expected, an array of shape {flat.shape} came")
@@ -61,12 +61,12 @@ class VersionBoard:
         """The version shown; -1 when there is none."""
         return int(self._header[_NEWEST])
 
-    def take(self, into: np.ndarray, newer_than: int) -> int | None:
-        """Copies the newest version to `into`, float32 `[n]`, and returns its number; None, and no copy, when none is newer."""
+    def take(self, into: np.ndarray, held: int) -> int | None:
+        """Copies the newest version to `into`, float32 `[n]`, and returns its number; None, and no copy, when it is the one `held`."""
         if into.shape != (self.n,):
             raise ValueError(f"an array of shape ({self.n},) is needed for the parameters, not {into.shape}")
         header = self._header
-        while self.newest() > newer_than:
+        while self.newest() != held:
             half = int(header[_SHOWN])
             before = int(header[_SEQUENCE + half])
             _order()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 from lamarckian.actor.actor import Actor
 from lamarckian.actor.process import Description, build_actor, build_mdp, fragment_layout
+from lamarckian.data.fragment import OUTCOMES
 from lamarckian.data.pool import LocalPool
-from lamarckian.errors import ContractError
+from lamarckian.errors import ContractError, NumericsError
 from lamarckian.mdp import Continuous, Discrete, Observation, Observations, Result, Role, Step, Steps, Vector
 from lamarckian.record.checkpoint import pack, unpack
 from lamarckian.transport.versions import VersionBoard
@@ -72,6 +74,9 @@ def test_same_fragments_by_both_ways(roles, recurrent):
     assert results == other_results
     assert len(results) > 10
     assert {fragment["terminated"].any() for fragment in fragments} == {True, False}
+    assert all(((fragment["outcome"] != 0) == fragment["terminated"]).all() for fragment in fragments)
+    ends = Counter(OUTCOMES[code] for fragment in fragments for code in fragment["outcome"].flatten().tolist() if code)
+    assert ends == Counter(result.outcome for result in results)
     assert all((fragment["version"] == 7).all() for fragment in fragments)
 
 
@@ -168,54 +173,64 @@ class Countdown:
             return Result(0.0)
 
 
-class Blocked:
-    """Counts its steps; in match 2 no action is legal from the fourth step on."""
+class Faulty:
+    """Counts its steps; in match 2 the fourth has a mask that leaves nothing, or a reward that is not finite."""
 
     roles = {"player": Role({"x": Vector(1)}, {"a": Discrete(2, masked=True), "b": Discrete(2)})}
 
-    def __init__(self) -> None:
-        self.size, self.ticks, self.started = 0, 0, 0
+    def __init__(self, fault: str) -> None:
+        self.fault, self.size, self.ticks, self.started = fault, 0, 0, 0
 
-    def start(self, seed: int) -> Blocked.Match:
+    def start(self, seed: int) -> Faulty.Match:
         self.started += 1
-        return Blocked.Match(self.started - 1 == 2)
+        return Faulty.Match(self.fault if self.started - 1 == 2 else "")
 
-    def start_many(self, size: int, seed: int) -> Blocked:
+    def start_many(self, size: int, seed: int) -> Faulty:
         self.size = size
         return self
 
     def reset(self) -> dict[str, Observations]:
         legal = np.ones((self.size, 2), np.bool_)
-        legal[2] = self.ticks < 3
+        legal[2] = self.fault != "mask" or self.ticks < 3
         return {"player": Observations({"x": np.full((self.size, 1), self.ticks, np.float32)}, {"a": legal})}
 
     def step(self, actions: Any) -> dict[str, Steps]:
         self.ticks += 1
-        none = np.zeros(self.size, np.bool_)
-        return {"player": Steps(self.reset()["player"], np.zeros((self.size, 1), np.float32), none, none)}
+        none, reward = np.zeros(self.size, np.bool_), np.zeros((self.size, 1), np.float32)
+        reward[2] = np.inf if self.fault == "reward" and self.ticks == 4 else 0.0
+        return {"player": Steps(self.reset()["player"], reward, none, none)}
 
     def close(self) -> None: ...
 
     class Match(Countdown.Match):
-        def __init__(self, blocked: bool) -> None:
+        def __init__(self, fault: str) -> None:
             super().__init__(100)
-            self.role = Blocked.roles["player"]
-            self.blocked = blocked
+            self.role = Faulty.roles["player"]
+            self.fault = fault
 
         def observation(self) -> Observation:
-            legal = np.full(2, not self.blocked or self.left > 97)
+            legal = np.full(2, self.fault != "mask" or self.left > 97)
             return Observation({"x": np.array([self.left], np.float32)}, {"a": legal})
 
         async def step(self, action: Mapping[str, Any]) -> Step:
             self.left -= 1
-            return Step(self.observation(), (0.0,), False, False)
+            reward = np.inf if self.fault == "reward" and self.left == 96 else 0.0
+            return Step(self.observation(), (reward,), False, False)
 
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "coroutines"])
-def test_a_mask_that_leaves_nothing_says_where(batched):
-    player, pool = actor({"player": LEARNS}, batched, {"name": "tests.actor.test_ways:Blocked"})
+@pytest.mark.parametrize(
+    ("fault", "error", "says"),
+    [
+        ("mask", ContractError, r"the mask of head 'a' leaves no legal action; .* \(role 'player', match 2, step 4\)"),
+        ("reward", NumericsError, r"a reward is not finite: \[inf\] \(role 'player', match 2, step 4\)"),
+    ],
+    ids=["mask", "reward"],
+)
+def test_a_faulty_step_says_where_it_is(fault, error, says, batched):
+    player, pool = actor({"player": LEARNS}, batched, {"name": "tests.actor.test_ways:Faulty", "fault": fault})
     player.start()
-    with pytest.raises(ContractError, match=r"the mask of head 'a' leaves no legal action; .* \(role 'player', match 2, step 4\)"):
+    with pytest.raises(error, match=says):
         collect(player, pool, 2)
     player.close()
 

@@ -172,7 +172,7 @@ def test_cores_that_somebody_else_has_taken_meanwhile(cluster, monkeypatch):
     machine = wait_for(lambda: next((machine for machine in cluster.machines() if machine.cores == 2), None), 20.0, "free cores")
     other = ray.remote(num_cpus=2)(type("Other", (), {"answer": lambda self: 1})).remote()
     ray.get(other.answer.remote())
-    monkeypatch.setattr(room, "_machine", lambda *_: machine)
+    monkeypatch.setattr(cluster, "_machine", lambda *_: machine)
     monkeypatch.setattr(room, "_version_there", lambda *_: ray.put(lamarckian.__version__))
     monkeypatch.setattr(room, "_START_S", 1.0)
     with pytest.raises(ProcessError, match=f"{machine.name} gave us no 2 cores and 0 GPUs within 1 s; `ray status` says who"):
@@ -232,10 +232,12 @@ def test_a_process_on_a_lost_machine_can_be_stopped(cluster):
 
 def test_deaths_count_across_keepers(make_cluster):
     cluster = make_cluster(max_deaths=1)
-    first = cluster.start("a", "children:sleep", {})
-    os.kill(keeper_of(first.pid), signal.SIGKILL)
+    neighbour = cluster.start("b", "children:sleep", {})
+    cluster.start("a", "children:die", {})
     wait(cluster)
-    os.kill(cluster.restart("a").pid, signal.SIGKILL)
+    os.kill(keeper_of(neighbour.pid), signal.SIGKILL)
+    assert wait(cluster).outside
+    cluster.restart("a")
     wait(cluster)
     with pytest.raises(ProcessError, match="ended 2 times within 60 s"):
         cluster.restart("a")

@@ -241,3 +241,14 @@ def test_more_than_the_memory_is_refused_with_both_figures():
     with pytest.raises(RecipeError, match=rf"algorithm\.replay_size: given {text(2 * total)}; this machine has {text(total)} of memory"):
         require_memory(2 * total, "algorithm.replay_size")
     require_memory(1 << 20, "algorithm.replay_size")
+
+
+def test_several_draws_at_once_are_those_one_by_one():
+    replay = one([0.0] * 32)
+    replay.prioritise(np.arange(replay.samples), np.arange(1.0, replay.samples + 1))
+    uniform = np.random.default_rng(0).random((3, 8))
+    entries, weights = replay.draw(uniform, 0.5)
+    singly = [replay.draw(row, 0.5) for row in uniform]
+    np.testing.assert_array_equal(entries, [one for one, _ in singly])
+    np.testing.assert_array_equal(weights, [one for _, one in singly])
+    assert len({tuple(row) for row in entries.tolist()}) == 3

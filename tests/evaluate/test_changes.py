@@ -115,6 +115,7 @@ def test_a_change_takes_effect_while_the_run_goes_on_and_is_written_down(tmp_pat
         assert line["reward/careful"] == pytest.approx(1 - mean)  # each step pays the one or the other
         assert line["reward_share/brave"] == pytest.approx(brave * mean / (brave * mean + careful * (1 - mean)))
         assert line["reward_share/brave"] + line["reward_share/careful"] == pytest.approx(1)
+        assert line["value_loss/brave"] > 0 and line["value_loss/careful"] > 0
     assert records[20]["reward/brave"] > 0.8  # what was learned before
     assert records[60]["reward/brave"] < 0.2  # and since
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -90,7 +92,7 @@ def test_the_status_names_machines_processes_and_queues(tmp_path):
     assert process.returncode == 1 and "interrupted; saved" in err
     here, *machines = told["machines"]
     assert {machine["name"] for machine in machines} == {"machine-0", "machine-1"}
-    assert {"learner", "root", "pool"} == {process["name"] for process in here["processes"]}
+    assert {"learner-0", "root", "pool"} == {process["name"] for process in here["processes"]}
     for machine in machines:
         kinds = {process["name"].partition("-")[0] for process in machine["processes"]}
         assert kinds == {"relay", "dispatch", "actor"} and machine["actors"] == 1 and machine["version"] >= 0
@@ -150,6 +152,35 @@ def test_other_algorithms_learn_from_many_machines_too(recipe, tmp_path):
     done = run("train", recipe, *shape, *where, "stop={updates: 20}", "--run", tmp_path / "run", "--no-video", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert metrics(tmp_path / "run")[-1]["updates"] == 20
+
+
+def test_ray_places_what_runs(tmp_path, monkeypatch, request):
+    ray = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets have long names
+    request.addfinalizer(lambda: shutil.rmtree(ray, ignore_errors=True))
+    monkeypatch.setenv("RAY_TMPDIR", ray)  # not to join what others have started here
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    shape = [setting for setting in SMALL if not setting.startswith("cluster.")]
+    more = ["cluster.address=auto", "cluster.learners=2", "stop={updates: 20}"]
+    done = run("train", "cartpole/ppo", *shape, *more, "--run", tmp_path / "run", "--no-video", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert metrics(tmp_path / "run")[-1]["updates"] == 20
+    assert "is open to whoever can reach it" not in done.stderr  # a Ray of one's own is nobody else's
+
+
+def test_a_resumed_run_may_have_other_machines(tmp_path):
+    folder = tmp_path / "run"
+    assert run("train", "cartpole/ppo", *SMALL, "stop={updates: 5}", "--run", folder, "--no-video", cwd=ROOT).returncode == 0
+    done = run("resume", folder, "cluster.machines=2", "stop={updates: 15}", "--no-video", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    done = run("resume", folder, "cluster=null", "stop={updates: 20}", "--no-video", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    updates = [line["updates"] for line in metrics(folder)]
+    assert updates[-1] == 20 and updates == sorted(set(updates))
+
+
+def test_a_pool_with_no_room_for_a_fragment_is_refused_before_anything_starts(tmp_path):
+    done = run("train", "cartpole/ppo", *SMALL, "cluster.pool.size=1KB", "--run", tmp_path / "run", cwd=ROOT)
+    assert done.returncode == 2 and "cluster.pool.size: given 1KB; a fragment of this recipe has" in done.stderr
 
 
 def test_two_learners_learn_together_and_count_for_both(tmp_path):

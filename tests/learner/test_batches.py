@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from lamarckian.data.fragment import gradient_layout, layout
 from lamarckian.data.pool import LocalPool, MatchResult, Meta
@@ -29,7 +30,7 @@ def assert_holds(batch, values: list[int]) -> None:
         columns = tensor.movedim(1, 0) if LAYOUT.fields[name].rows else tensor
         for index, value in enumerate(values):
             part = columns[3 * index : 3 * (index + 1)]
-            assert (part == (bool(value) if part.dtype.is_floating_point is False and part.dtype.itemsize == 1 else value)).all(), name
+            assert (part == (bool(value) if part.dtype == torch.bool else value)).all(), name
     assert [result.score for result in batch.results] == values
     assert batch.samples == 12 * len(values)
     assert batch.seconds == {"environment_s": 0.5 * len(values)}

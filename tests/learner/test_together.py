@@ -160,7 +160,7 @@ def test_the_state_of_the_first_is_that_of_all(kind):
 )
 def test_learners_that_do_not_fit_are_refused_at_all(make, what):
     def work(ring):
-        with pytest.raises(RingError, match=what):
+        with pytest.raises(RecipeError, match=what):
             begin(algorithms[ring.rank], ring, 0)
 
     algorithms = [make(rank) for rank in range(2)]

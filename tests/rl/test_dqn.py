@@ -179,6 +179,24 @@ def test_the_target_follows():
     np.testing.assert_allclose(flatten(dqn._target)[1:], (first + 0.25 * (flatten(dqn.policy) - first))[1:], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("double", [True, False])
+def test_drawing_ahead_changes_nothing(double, monkeypatch):
+    """40 steps of a target that changes every 3rd: its minibatches drawn and judged together, and one by one."""
+    settings = {"double": double, "target_every": 3, "minibatch": 32, "replay_ratio": 5.0, "learning_rate": 1e-2}
+
+    def learned() -> tuple[DQN, list[dict[str, float]]]:
+        dqn = learner(TWO, **PLAIN | settings)
+        return dqn, train(dqn, 3, None, ends=0.3)
+
+    together, lines = learned()
+    assert [line["optimiser.steps"] for line in lines] == [40] * 3
+    monkeypatch.setattr("lamarckian.rl.dqn.ROWS", 32)
+    singly, expected = learned()
+    np.testing.assert_allclose(flatten(together.policy), flatten(singly.policy), rtol=1e-3, atol=1e-5)
+    for name in ("loss", "q.mean", "target.mean", "td_error.mean", "age.mean"):
+        assert [line[name] for line in lines] == pytest.approx([line[name] for line in expected], rel=1e-3), name
+
+
 def test_priorities_are_the_errors():
     dqn = learner(CHOOSE, priority_exponent=0.5, replay_ratio=1.0, minibatch=T * B, gamma=0.0, learning_rate=1e-9)
     batch = play(dqn, torch.Generator().manual_seed(0))
@@ -219,9 +237,10 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit():
     assert timeless[0] == timeless[1]
 
 
-def test_resume_is_exact():
-    generator = torch.Generator().manual_seed(0)
-    whole, first, second = learner(CHAIN, **FAST), learner(CHAIN, **FAST), learner(CHAIN, seed=9, **FAST)
+@pytest.mark.parametrize("prioritised", [True, False])
+def test_resume_is_exact(prioritised):
+    generator, settings = torch.Generator().manual_seed(0), FAST | {"prioritised": prioritised, "double": prioritised}
+    whole, first, second = learner(CHAIN, **settings), learner(CHAIN, **settings), learner(CHAIN, seed=9, **settings)
     batches = [play(whole, generator, ends=0.2) for _ in range(6)]
     for version, batch in enumerate(batches):
         whole.update(batch, version, version / 6)

@@ -68,10 +68,18 @@ def test_processes_of_a_cluster_with_a_key(tmp_path):
     port = free_port()
     reports = Inbox((RootStatistics,), local_address())
     with LocalCluster() as cluster:
-        root = {**common, "port": port, "layout": "pipeline", "wire": "bfloat16", "board_fd": boards[0].fd, "report": reports.address}
+        root = {
+            **common,
+            "port": port,
+            "layout": "pipeline",
+            "wire": "bfloat16",
+            "board_fd": boards[0].fd,
+            "report": reports.address,
+            "children_port": 0,
+        }
         cluster.start("root", "lamarckian.transport.root:main", root, [boards[0].fd])
         for index, board in enumerate(boards[1:]):
-            relay = {**common, "root": f"tcp://127.0.0.1:{port}", "name": f"relay-{index}", "board_fd": board.fd}
+            relay = {**common, "root": f"tcp://127.0.0.1:{port}", "name": f"relay-{index}", "board_fd": board.fd, "port": 0}
             cluster.start(f"relay-{index}", "lamarckian.transport.relay:main", relay, [board.fd])
         boards[0].publish(3, np.full(1000, 0.5, np.float32))
         wait_for(lambda: all(board.newest() == 3 for board in boards), 60.0, "version")
