@@ -8,5 +8,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-for name in ("pong_rules", "pool", "sampling", "league", "evolution", "evolution_async", "training", "broadcast", "dispatch"):
+ON_ONE_MACHINE = ("pong_rules", "pool", "sampling", "league", "evolution", "evolution_async", "training")
+ON_MANY = ("broadcast", "dispatch", "versions", "distributed", "cluster_peers", "layouts")
+
+for name in (*ON_ONE_MACHINE, *ON_MANY):
     subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)
