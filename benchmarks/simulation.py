@@ -1,11 +1,11 @@
-"""Training on more machines than there are: a discrete-event simulation of the data plane, beside what the lab measured and the paper tells.
+"""Training on more machines than there are: a discrete-event simulation of the data plane, beside the lab's figures and the paper's.
 
     python benchmarks/simulation.py check
     python benchmarks/simulation.py answers [--games football pong] [--machines 50 100 150 1000] [--layouts flat tree pipeline]
         [--rates-mbit 100 1000 10000] [--parameters 1000000 10000000] [--seed 0] [--plot docs/images/simulation.png]
 
-What is simulated, and by which figures: simulated/setup.py, broadcast.py, training.py. `check` prints the lab's seconds, the simulation's and
-their ratio; `answers` takes two minutes on two cores, with everything, and prints six lines for each setup.
+What is simulated, and by which figures: simulated/setup.py, broadcast.py, training.py. `check` prints the lab's seconds, the simulation's
+and their ratio; `answers` prints six lines for each setup.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class Case(NamedTuple):
         return f"{self.game}.{self.parameters / 1e6:g}M.{self.rate_mbit:g}Mbit.{self.machines}.{self.layout}"
 
     def setup(self) -> Setup:
-        whole = replace(
-            GAMES[self.game], parameters=self.parameters, link_mbit=self.rate_mbit, machines=self.machines, layout=self.layout
-        )
+        whole = replace(GAMES[self.game], parameters=self.parameters, link_mbit=self.rate_mbit, machines=self.machines, layout=self.layout)
         chunks = whole.size_bytes / whole.chunk_bytes * whole.machines
         return replace(whole, piece_chunks=min(MAX_CHUNKS, math.ceil(chunks / PIECES)))
 
