@@ -225,9 +225,9 @@ def published(size_bytes: int, receivers: int, relayed: bool) -> float:
         deadline, missing = time.monotonic() + PATIENCE_S, receivers
         while missing:
             if root is not None:
-                root.advance(0.0)
-            while (received := inbox.receive(0.0 if root is not None else 0.1)) is not None:
-                missing -= received[1].version == version
+                root.advance(LOOK_S)
+            received = inbox.receive(LOOK_S if root is None else 0.0)
+            missing -= received is not None and received[1].version == version
             assert time.monotonic() < deadline, "a version did not come everywhere"
 
     def publish(version: int) -> None:
