@@ -130,4 +130,4 @@ PONG = replace(FOOTBALL, step_s=PONG_STEP_S, fragment=16 * 4, sample_bytes=sampl
 GAMES = {"football": FOOTBALL, "pong": PONG}
 
 LAB = replace(FOOTBALL, latency_s=0.0, relay_cores=2, contention=4.0)
-"""One version, and up to 64 relays on two cores, which cost 30 to 45 ms a version there, 40 here, instead of 10 (docs/cluster.md)."""
+"""Up to 64 relays on two cores. A version costs each 30 to 45 ms there instead of 10 (docs/cluster.md); 40 fits `LAB_SECONDS` best."""
