@@ -8,5 +8,20 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-for name in ("pong_rules", "pool", "sampling", "league", "evolution", "evolution_async", "training", "broadcast", "dispatch"):
-    subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)
+for command in (
+    "pong_rules",
+    "pool",
+    "sampling",
+    "league",
+    "evolution",
+    "evolution_async",
+    "training",
+    "broadcast",
+    "dispatch",
+    "relays",
+    "ray_objects",
+    "simulation check",
+    "simulation answers",
+):
+    name, *arguments = command.split()
+    subprocess.run([sys.executable, HERE / f"{name}.py", *arguments], check=True)
