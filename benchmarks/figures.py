@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from statistics import median
 
+COLORS = {"flat": "#c23b3b", "tree": "#d9772b", "pipeline": "#2f6fdb"}
+"""Of the layouts of a broadcast, in pictures."""
+
 
 def figure(
     name: str,

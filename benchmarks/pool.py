@@ -2,7 +2,6 @@
 socket to compare with.
 
 Each way the producer writes a fragment from arrays of its own, and the consumer copies it to a batch of its own.
-And a version of a million parameters: published, compared with a plain copy of as many.
 
     python benchmarks/pool.py [--runs 5]
 """
@@ -27,13 +26,11 @@ from lamarckian.data.pool import MemoryPool, Meta, PoolClient, Source
 from lamarckian.data.reader import SERVER, PoolReader
 from lamarckian.data.server import PoolSettings
 from lamarckian.transport.channel import LOCAL, Outbox, local_address
-from lamarckian.transport.versions import VersionBoard
 
 ROWS = {"small": 16, "large": 1024}  # 64 KiB and 4 MiB a fragment
 FRAGMENTS = {"small": 4000, "large": 400}
 POOL_BYTES = 64 << 20
 PATIENCE_S = 60.0
-PARAMETERS = 1_000_000
 
 
 def layout(size: str) -> Layout:
@@ -149,13 +146,6 @@ def gigabytes_per_second(size: str, consume: Callable[[], None]) -> float:
     return FRAGMENTS[size] * layout(size).size_bytes / (time.perf_counter() - start) / 1e9
 
 
-def milliseconds(work: Callable[[int], None], repeats: int = 50) -> float:
-    start = time.perf_counter()
-    for number in range(repeats):
-        work(number)
-    return (time.perf_counter() - start) / repeats * 1e3
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
@@ -167,16 +157,6 @@ def main() -> None:
             kibibytes = layout(size).size_bytes >> 10
             figure(f"pool_{kibibytes}_KiB", ours, "GB/s", "ZeroMQ PUSH/PULL over ipc", plain, digits=4)
             figure(f"pool_server_{kibibytes}_KiB", served, "GB/s", "ZeroMQ PUSH/PULL over ipc", plain, digits=4)
-    flat, into = np.ones(PARAMETERS, np.float32), np.zeros(PARAMETERS, np.float32)
-    published, copied = [], []
-    for _ in range(runs):
-        board = VersionBoard.create(PARAMETERS)
-        for version in range(2):
-            board.publish(version, flat)
-        published.append(milliseconds(lambda number, board=board: board.publish(number + 2, flat)))
-        copied.append(milliseconds(lambda _: np.copyto(into, flat)))
-        board.close()
-    figure("publish_1M_parameters", published, "ms", "numpy copy", copied, digits=4)
 
 
 if __name__ == "__main__":

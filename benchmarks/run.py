@@ -1,4 +1,4 @@
-"""Runs every benchmark, one after another; about two hours, most of it the peers'."""
+"""Runs every benchmark, one after another; about three hours, most of it the peers'."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from figures import figure
+from figures import COLORS, figure
 from simulated.broadcast import broadcast_s
 from simulated.setup import GAMES, LAB, LAB_SECONDS, Setup
 from simulated.training import Report, simulate
@@ -32,7 +32,6 @@ PAPER_PER_S = {50: 17_000.0, 150: 53_000.0}
 PIECES = 16_000
 """To be simulated for a version on all machines, at most, as long as a piece has no more than MAX_CHUNKS chunks."""
 MAX_CHUNKS = 16
-COLORS: dict[Layout, str] = {"flat": "#c23b3b", "tree": "#d9772b", "pipeline": "#2f6fdb"}
 
 
 class Case(NamedTuple):

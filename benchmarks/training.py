@@ -11,13 +11,16 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from figures import figure
 from peers.meter import ALGORITHMS, COMMON, SETTINGS
 from peers.run import PEERS, measure
+from processes import Spending, Start, interruptible, running
 
 Runs = dict[tuple[str, ...], list[dict]]
 
@@ -53,24 +56,58 @@ def recipe(task: str, algorithm: str) -> list[str]:
     else:
         learning |= {"name": algorithm} | ({"optimizer": "adam"} if algorithm == "impala" else {})
     sections = {"network": network, "algorithm": learning, "learner.batch": settings["batch"]}
-    return [f"{task}/ppo", *(f"{name}={json.dumps(section)}" for name, section in sections.items()), *OURS[task][algorithm], *RUN]
+    return [f"{task}/ppo", *(f"{name}={json.dumps(section)}" for name, section in sections.items()), *OURS[task][algorithm]]
 
 
-def ours(task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str]) -> dict[str, float]:
-    """Trains for a while; the means of the metrics' lines after the warm-up."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *recipe(task, algorithm), *more,
-            f"stop.minutes={(seconds + warmup_s) / 60}", "--run", f"{folder}/run", "--quiet", "--no-video",
-        ]  # fmt: skip
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=4 * (seconds + warmup_s) + 60)
-        lines = [json.loads(line) for line in Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
+def ours(task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str], start: Start = subprocess.Popen) -> dict[str, float]:
+    """Trains for a while; the means of the metrics' lines after the warm-up, and `process/…`, the cores that processes keep busy.
+
+    start: how the process is started.
+    """
+    lines, cores = train([*recipe(task, algorithm), *more], seconds, warmup_s, start)
     first = next(line for line in lines if line["minutes"] * 60 >= warmup_s)
     last = lines[-1]
     kept = [line for line in lines if line["minutes"] > first["minutes"]]
-    names = [name for name in last if name in ("cpu", "staleness") or name.startswith(("time/", "actor/"))]
+    names = [name for name in last if name.startswith(("cpu", "staleness", "time/", "actor/"))]
     means = {name: fmean(line[name] for line in kept if name in line) for name in names}
-    return means | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
+    return means | cores | {"rate": (last["steps"] - first["steps"]) / (60 * (last["minutes"] - first["minutes"]))}
+
+
+def train(
+    settings: list[str], seconds: float, warmup_s: float, start: Start = subprocess.Popen, **options: Any
+) -> tuple[list[dict], dict[str, float]]:
+    """Trains for `seconds` after `warmup_s`, by a recipe and what is to be different in it.
+
+    All lines of its metrics, and `process/…`, the cores that its processes keep busy after the warm-up. options: of `start`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = Path(folder, "run", "metrics.jsonl")
+        command = [
+            sys.executable, "-c", "from lamarckian.cli import main; main()", "train", *settings, *RUN,
+            f"stop.minutes={(seconds + warmup_s) / 60}", "--run", f"{folder}/run", "--quiet", "--no-video",
+        ]  # fmt: skip
+        with running(command, start, stdout=subprocess.DEVNULL, **options) as process:
+            spending = _watch(process, metrics, warmup_s, 4 * (seconds + warmup_s) + 60)
+        return _lines(metrics), {f"process/{kind}": cores for kind, cores in spending.rates().items()}
+
+
+def _watch(process: subprocess.Popen[Any], metrics: Path, warmup_s: float, limit_s: float) -> Spending:
+    """Waits until a training is over, and sees what its processes spend after the warm-up. Raises where it fails, or takes longer."""
+    spending, deadline = Spending(process.pid), time.monotonic() + limit_s
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"training took longer than {limit_s:g} s")
+        if any(line["minutes"] * 60 >= warmup_s for line in _lines(metrics)[-1:]):
+            spending.look()
+        time.sleep(1.0)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return spending
+
+
+def _lines(metrics: Path) -> list[dict]:
+    """The lines that are there, whole."""
+    return [json.loads(line) for line in metrics.read_text().splitlines(keepends=True) if line.endswith("\n")] if metrics.exists() else []
 
 
 def report(task: str, algorithm: str, mine: list[dict], theirs: Runs) -> None:
@@ -82,9 +119,15 @@ def report(task: str, algorithm: str, mine: list[dict], theirs: Runs) -> None:
         reference = " ".join(peer)
         figure(f"{name}.training", rates, "steps/s", reference, [run["steps_per_second"] for run in runs])
         figure(f"{name}.cpu", [run["cpu"] for run in mine], "share of all cores", reference, [run["cpu_utilisation"] for run in runs], 3)
-    figure(f"{name}.staleness", [run["staleness"] for run in mine], "versions", digits=2)
-    for share in (share for share in mine[0] if "/" in share):
-        figure(f"{name}.{share.replace('/', '.')}", [run[share] for run in mine], "share of its time", digits=3)
+    spent(name, mine)
+
+
+def spent(name: str, runs: list[dict]) -> None:
+    """Prints how old samples were, where the time went, and which processes had the processor."""
+    figure(f"{name}.staleness", [run["staleness"] for run in runs], "versions", digits=2)
+    for kind, unit in (("time/", "share of its time"), ("actor/", "share of its time"), ("process/", "cores")):
+        for share in (share for share in runs[0] if share.startswith(kind)):
+            figure(f"{name}.{share.replace('/', '.')}", [run.get(share, 0.0) for run in runs], unit, digits=3)
 
 
 def main() -> None:
@@ -97,6 +140,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=float, default=10)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting of ours")
     arguments = parser.parse_args()
+    interruptible()
     for task in arguments.tasks:
         algorithms = [name for name in arguments.algorithms if name in OURS[task]]
         peers = [peer for peer in arguments.peers if peer != WITHOUT_NUMBA or task != "pong"]

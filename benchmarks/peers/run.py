@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,14 +16,30 @@ PEERS = ("rllib", "stable_baselines3", "sample_factory")
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def measure(peer: str, task: str, algorithm: str, seconds: float = 30, cores: int = 2, timeout: float | None = None) -> dict:
-    """What `train_<peer>.py` prints, measured in the peer's own environment, which is made if it is missing."""
+def environment_of(peer: str) -> str:
+    """The Python of the peer's own environment, which is made if it is missing."""
     made = subprocess.run([sys.executable, HERE / "environments.py", peer], check=True, stdout=subprocess.PIPE, text=True)
-    python = made.stdout.split()[-1]
-    command = [python, HERE / f"train_{peer}.py", "--task", task, "--algorithm", algorithm]
-    command += ["--seconds", str(seconds), "--cores", str(cores)]
+    return made.stdout.split()[-1]
+
+
+def measure(
+    peer: str,
+    task: str,
+    algorithm: str,
+    seconds: float = 30,
+    cores: int = 2,
+    timeout: float | None = None,
+    more: Sequence[str] = (),
+    start: Callable[..., subprocess.Popen] = subprocess.Popen,
+) -> dict:
+    """What `train_<peer>.py` prints, measured in the peer's own environment, which is made if it is missing.
+
+    more: other values of the peer's own settings, KEY=JSON. start: starts the process, as `subprocess.Popen` does.
+    """
+    command = [environment_of(peer), str(HERE / f"train_{peer}.py"), "--task", task, "--algorithm", algorithm]
+    command += ["--seconds", str(seconds), "--cores", str(cores), *(["--set", *more] if more else [])]
     # In a session of its own, so that what the peer leaves behind ends with it.
-    process = subprocess.Popen(
+    process = start(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

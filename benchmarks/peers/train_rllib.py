@@ -1,6 +1,7 @@
 """RLlib's PPO, APPO, IMPALA and DQN (new API stack): how many environment steps a second they train on."""
 
 import logging
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from vector_pong import VectorPong
 # at a time; wait_s: how long the driver waits for them before it looks at the learner.
 IN_TURN = {"env_runners": 2, "learner_threads": 2}
 ASYNCHRONOUS = {
+    "pendulum": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
     "atari-pong": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
     "pong": {"env_runners": 2, "learner_threads": 1, "fragment": 64, "wait_s": 0.05},
 }
@@ -166,12 +168,11 @@ def main() -> None:
     args = meter.arguments(OWN)
     meter.keep_to(args.cores)
     torch.set_num_threads(args.own["learner_threads"])
+    alone = {"num_cpus": args.own["env_runners"] + 1, "include_dashboard": False, "object_store_memory": 1 << 30}
     ray.init(
-        num_cpus=args.own["env_runners"] + 1,
-        include_dashboard=False,
+        **({} if "RAY_ADDRESS" in os.environ else alone),
         log_to_driver=False,
         logging_level=logging.ERROR,
-        object_store_memory=1 << 30,
         runtime_env={"env_vars": {"PYTHONPATH": str(Path(__file__).resolve().parent)}},  # for what lies beside this script
     )
     algorithm = configuration(args).build_algo()

@@ -4,6 +4,7 @@ fragments, and starts the relay, the dispatch and the actors that share them."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -102,7 +103,7 @@ class Station:
             address=pool,
             station=self._inbox.address,
             pools=orders.pools,
-            packing=orders.packing,
+            packing=packing(orders.packing, orders.machine, orders.pools),
             hold_bytes=orders.hold_bytes,
             lent=2,
             network=orders.network,
@@ -170,6 +171,12 @@ class Station:
             queues=_queues(dispatch) if dispatch is not None else {},
         )
         return Report(status, dispatch, self._notes)
+
+
+def packing(setting: Setting, machine: Machine, pools: Sequence[str]) -> Setting:
+    """How a machine packs for these pools: to one that is on the machine itself, everything is sooner there as it is."""
+    leaves = any(pool.removeprefix("tcp://").rsplit(":", 1)[0] != machine.address for pool in pools)
+    return "none" if setting == "auto" and not leaves else setting
 
 
 def _queues(dispatch: DispatchReport) -> dict[str, float]:

@@ -16,6 +16,7 @@ import msgspec
 
 from lamarckian.cluster.interface import Failure
 from lamarckian.errors import LamarckianError
+from lamarckian.transport.memory import keep_pages
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,6 +49,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     faulthandler.enable()
+    keep_pages()
     sys.path[:] = launch.path
     try:
         module, _, function = launch.target.partition(":")

@@ -58,11 +58,12 @@ class PoolReader:
         while True:
             for message in batch(self._outbox):
                 self._hear(message)
+            self._ask()  # what the last fragment left room for, and in the same message that it is given back
             filled = self._next()
-            self._ask()
             remaining_s = deadline - time.monotonic()
             if filled is not None or remaining_s <= 0:
                 return filled
+            self._ask()  # what was too old left room, too
             wait((self._outbox,), min(remaining_s, _BEAT_S))
 
     def release(self, slot: int) -> None:

@@ -20,7 +20,6 @@ from lamarckian.actor.process import Description, Wiring, build_actor, build_mdp
 from lamarckian.data.fragment import gradient_layout
 from lamarckian.data.pool import Claim, LocalPool, Meta, PoolClient, Sink
 from lamarckian.mdp import MDP
-from lamarckian.nets.precision import keep_pages
 from lamarckian.rl.algorithm import GradientAlgorithm
 from lamarckian.transport.versions import VersionBoard
 
@@ -139,7 +138,6 @@ def build_gradient_actor(
 def main(config: dict[str, Any]) -> None:
     """Runs such an actor until the process is ended."""
     torch.set_num_threads(1)
-    keep_pages()
     description = msgspec.convert(config["description"], Description)
     wiring = msgspec.convert(config["wiring"], Wiring)
     mdp = build_mdp(description)

@@ -18,7 +18,6 @@ from lamarckian.mdp import MDP, Role, Saves
 from lamarckian.nets.export import export_onnx
 from lamarckian.nets.parameters import assign, manifest
 from lamarckian.nets.policy import build, parameter_count
-from lamarckian.nets.precision import keep_pages
 from lamarckian.recipe import Recipe, batched_obstacles
 from lamarckian.recipe.league import League
 from lamarckian.record import checkpoint
@@ -27,6 +26,7 @@ from lamarckian.record.progress import fraction
 from lamarckian.record.run import Run, open_training
 from lamarckian.record.signature import check_signature, differences
 from lamarckian.rl.algorithm import from_gradients, opponent_values
+from lamarckian.transport.memory import keep_pages
 
 
 @dataclass

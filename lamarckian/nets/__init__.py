@@ -4,7 +4,7 @@ from lamarckian.nets.export import export_onnx
 from lamarckian.nets.heads import Categorical, Evaluation, Gaussian, Quality, activity, evaluate, mode, sample
 from lamarckian.nets.parameters import Entry, FlatParameters, flatten, manifest
 from lamarckian.nets.policy import Outputs, Policy, build, example, parameter_count, summary
-from lamarckian.nets.precision import Precision, choose, keep_pages
+from lamarckian.nets.precision import Precision, choose
 from lamarckian.nets.quality import QHead, QNetwork
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "example",
     "export_onnx",
     "flatten",
-    "keep_pages",
     "manifest",
     "mode",
     "parameter_count",

@@ -6,8 +6,6 @@ be repeated bit for bit. The constants were measured on two cores of an AMD EPYC
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +31,6 @@ ROWS = 4096
 
 WIDE = 64
 """From this width of the widest layer on, bfloat16 gains more in the multiplications than its conversions cost."""
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_… of malloc.h
 
 
 @dataclass(frozen=True)
@@ -73,18 +68,6 @@ def choose(
         return Precision(chosen, memory_format == "channels_last", UNLIMITED_ROWS)
     rows = min(max(CACHE_BYTES // (_activations(policy, role, device) * chosen.itemsize), 1), ROWS)
     return Precision(chosen, memory_format == "channels_last", 1 << (rows.bit_length() - 1))
-
-
-def keep_pages() -> None:
-    """Tells glibc to keep what is freed: a learner process calls this once, before it trains.
-
-    Otherwise each pass gives its activations back to the kernel and is given fresh pages, zeroed, for the next: up to a
-    third of the time of an update. Other C libraries are left alone.
-    """
-    if hasattr(os, "confstr") and "CS_GNU_LIBC_VERSION" in os.confstr_names:
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, 1 << 30)
-        mallopt(_MMAP_THRESHOLD, 1 << 30)
 
 
 def bfloat16_is_native(device: torch.device) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from lamarckian.errors import MisuseError
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_… of malloc.h
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -70,6 +72,18 @@ def anonymous_file() -> int:
         return os.memfd_create("lamarckian")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+def keep_pages() -> None:
+    """Tells glibc to keep what is freed: a process calls this once, before it works in blocks of the same sizes again and again.
+
+    Otherwise large blocks are given back to the kernel, and fresh pages, zeroed, are taken for the next: up to a third of the time of an
+    update, and much of that which a fragment's way takes. Other C libraries are left alone.
+    """
+    if hasattr(os, "confstr") and "CS_GNU_LIBC_VERSION" in os.confstr_names:
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_TRIM_THRESHOLD, 1 << 30)
+        mallopt(_MMAP_THRESHOLD, 1 << 30)
 
 
 def available_bytes() -> int:

@@ -7,6 +7,7 @@ import math
 import secrets
 import time
 from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -36,7 +37,7 @@ CHUNK_BYTES = 64 << 10
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.005
 _SLOW, _GOOD = 1 / 8, 1 / 4
-"""Of the rate that a quarter of the relays reach."""
+"""Of the usual rate."""
 _PATIENCE, _PROBATION = 8, 20  # beats in a row
 SEEN = 256
 REPORT_S = 1.0
@@ -189,7 +190,7 @@ class Root:
                 _LOG.warning("relay %s is silent; its children get another parent", name)
                 self._forget(name)
         rates = self._rates(now)
-        usual = sorted(rates.values())[-len(rates) // 4] if rates else 0.0  # behind a slow one, others may look slow, too
+        usual = usual_rate(rates, {name for name, relay in self._relays.items() if _host(relay.beat.address) == _host(self.address)})
         for name, relay in self._relays.items():
             slow, deaf = name in self._slow, relay.deaf(self.run)
             rate = 0.0 if deaf else rates.get(name)
@@ -240,6 +241,19 @@ class Root:
     def _assign(self, name: str) -> None:
         relay = self._relays[name]
         self._control.send(name, Assign(self.run, relay.generation, relay.address, self._chunk_bytes, self._layout == "pipeline"))
+
+
+def usual_rate(rates: Mapping[str, float], beside: Collection[str]) -> float:
+    """The rate that a quarter of the relays reach: behind a slow one, others may look slow, too. 0 with no rates.
+
+    beside: those on the root's own machine, where data goes much faster than between machines: they count where there are no others.
+    """
+    counted = [rate for name, rate in rates.items() if name not in beside] or list(rates.values())
+    return sorted(counted)[-len(counted) // 4] if counted else 0.0
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]
 
 
 def main(config: dict[str, Any]) -> None:

@@ -188,7 +188,7 @@ def test_sampling(make, sampling):
 
 
 def test_staleness_is_told_by_the_learners_version_even_of_what_was_asked_for_ahead(make):
-    case = make(limits=Limits(max_staleness=1))
+    case = make(fragments=16, limits=Limits(max_staleness=1))  # so that two are asked for at a time
     sender = case.sender()
     for number in range(6):
         sender.give(parcel(number, version=number))

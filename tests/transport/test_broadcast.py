@@ -12,7 +12,7 @@ from lamarckian.transport.broadcast import SILENCE_S, SMALL_WINDOW_BYTES, Assign
 from lamarckian.transport.channel import LOCAL, Inbox, Outbox, Terms
 from lamarckian.transport.keys import Keys
 from lamarckian.transport.relay import Relay
-from lamarckian.transport.root import Root
+from lamarckian.transport.root import Root, usual_rate
 from lamarckian.transport.versions import VersionBoard
 from tests.commands import wait_for
 
@@ -187,6 +187,14 @@ def test_relays_outlive_the_root_and_never_show_an_older_version(house):
     late = house.relay(9)
     house.relays.append(late)
     house.until(lambda: shown(late) == 9, "version for who came late")
+
+
+def test_what_is_usual_is_what_links_carry_not_what_the_roots_own_machine_does():
+    rates = {"own": 1e9, "a": 6e6, "b": 1e5, "c": 5e6}
+    assert usual_rate(rates, {"own"}) == 6e6
+    assert usual_rate(rates | dict.fromkeys("defgh", 1e5), {"own"}) == 5e6  # a quarter of eight reach it
+    assert usual_rate({"own": 1e9, "twin": 1e8}, {"own", "twin"}) == 1e9
+    assert usual_rate({}, {"own"}) == 0.0
 
 
 def test_what_cannot_be_is_refused():

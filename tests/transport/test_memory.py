@@ -17,6 +17,20 @@ assert bytes(block.buffer[:5]) == b"hello"
 block.buffer[:5] = b"world"
 """
 
+KEEPER = """
+import resource, sys
+from lamarckian.transport.memory import keep_pages
+if sys.argv[1] == "keep":
+    keep_pages()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+bytearray(40 << 20)
+before = faults()
+for _ in range(10):
+    bytearray(40 << 20)
+print(faults() - before)
+"""
+
 
 def share(block: Block) -> None:
     subprocess.run([sys.executable, "-c", CHILD, str(block.fd)], pass_fds=[block.fd], check=True, timeout=20)
@@ -76,3 +90,13 @@ def test_a_smaller_block_is_not_attached():
     with pytest.raises(MisuseError, match=r"101 bytes .* 100 bytes"):
         Block.attach(fd, 101)
     os.close(fd)
+
+
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}), reason="glibc alone is told")
+def test_memory_that_is_freed_is_kept():
+    faults = {
+        told: int(subprocess.run([sys.executable, "-c", KEEPER, told], capture_output=True, check=True, timeout=20).stdout)
+        for told in ("keep", "give back")
+    }
+    assert faults["keep"] < 1000  # of 10 blocks of 10,240 pages each
+    assert faults["give back"] > 10_000
