@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 
 
 def measure(layout: Layout, n: int, versions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of the root and its n relays, in the order of the layout, `[1 + n]`: ms of processor time a version, and share of a core without any."""
+    """Of the root and its n relays, as laid out, `[1 + n]`: ms of processor time a version, and share of a core without any."""
     learners, *boards = (VersionBoard.create(PARAMETERS) for _ in range(1 + n))
     flat = np.random.default_rng(0).standard_normal(PARAMETERS, np.float32)
     common = {"host": "127.0.0.1", "parameters": PARAMETERS, "network": False, "keys": None}

@@ -8,8 +8,24 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-ON_ONE_MACHINE = ("pong_rules", "pool", "sampling", "league", "evolution", "evolution_async", "training")
-ON_MANY = ("broadcast", "dispatch", "versions", "distributed", "cluster_peers", "layouts")
-
-for name in (*ON_ONE_MACHINE, *ON_MANY):
-    subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)
+for command in (
+    "pong_rules",
+    "pool",
+    "sampling",
+    "league",
+    "evolution",
+    "evolution_async",
+    "training",
+    "broadcast",
+    "dispatch",
+    "relays",
+    "ray_objects",
+    "simulation check",
+    "simulation answers",
+    "versions",
+    "distributed",
+    "cluster_peers",
+    "layouts",
+):
+    name, *arguments = command.split()
+    subprocess.run([sys.executable, HERE / f"{name}.py", *arguments], check=True)

@@ -1,11 +1,11 @@
-"""Training on more machines than there are: a discrete-event simulation of the data plane, beside what the lab measured and the paper tells.
+"""Training on more machines than there are: a discrete-event simulation of the data plane, beside the lab's figures and the paper's.
 
     python benchmarks/simulation.py check
     python benchmarks/simulation.py answers [--games football pong] [--machines 50 100 150 1000] [--layouts flat tree pipeline]
         [--rates-mbit 100 1000 10000] [--parameters 1000000 10000000] [--seed 0] [--plot docs/images/simulation.png]
 
-What is simulated, and by which figures: simulated/setup.py, broadcast.py, training.py. `check` prints the lab's seconds, the simulation's and
-their ratio; `answers` takes two minutes on two cores, with everything, and prints six lines for each setup.
+What is simulated, and by which figures: simulated/setup.py, broadcast.py, training.py. `check` prints the lab's seconds, the simulation's
+and their ratio; `answers` prints six lines for each setup.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def plot(answers: Mapping[Case, Report], path: Path) -> None:
     """Draws football with the smallest network: samples/s beside the paper's, staleness, and the time of a broadcast, against cores."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator
 
     football = {case: found for case, found in answers.items() if case.game == "football"}
     smallest = min(case.parameters for case in football)
@@ -96,6 +97,9 @@ def plot(answers: Mapping[Case, Report], path: Path) -> None:
                 if points:
                     axis.plot(*zip(*points, strict=True), style, color=color, marker=".", label=f"{layout}, {rate_mbit / 1e3:g} Gbit/s")
         axis.set(xscale="log", yscale="log", xlabel="cores, 40 a machine", title=label)
+        axis.xaxis.set_major_locator(FixedLocator(sorted({case.setup().cores * case.machines for case in football})))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.xaxis.set_minor_locator(NullLocator())
         axis.grid(color="#e4e4e4")
         axis.set_axisbelow(True)
     first = picture.axes[0]
@@ -122,6 +126,8 @@ def main() -> None:
         for (layout, machines, rate_mbit), (measured, simulated) in check().items():
             figure(f"simulation.{layout}.{machines}.{rate_mbit:g}Mbit", [simulated], "s", "the lab's", [measured], digits=3)
         return
+    if arguments.plot is not None and "football" not in arguments.games:
+        answers.error("the plot is of football, which is not among the games")
     chosen = product(arguments.games, arguments.parameters, arguments.rates_mbit, arguments.machines, arguments.layouts)
     cases = [Case(*case) for case in chosen]
     found: dict[Case, Report] = {}

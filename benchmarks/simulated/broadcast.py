@@ -1,4 +1,4 @@
-"""The broadcast of versions, simulated: what transport/broadcast.py does, by its own layouts and limits, on links and processors that take time."""
+"""The broadcast of versions, simulated: what transport/broadcast.py does, by its own layouts and windows, on links and processors."""
 
 from __future__ import annotations
 

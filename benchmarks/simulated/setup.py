@@ -124,10 +124,10 @@ class Setup:
 
 
 FOOTBALL = Setup()
-"""Batch and passes of the paper (table III); fragments of 16 steps of one match; the 115 numbers and 19 actions that it plays with."""
-PONG = replace(FOOTBALL, step_s=PONG_STEP_S, fragment=16 * 8, sample_bytes=sample_bytes(10, 3, 16, 8), batch=8_192, passes=1)
-"""Vector Pong of this repository; fragments of 16 steps of 8 matches; batch and passes of the paper."""
+"""Batch and passes of the paper (table III); fragments of 16 steps of one match; 115 numbers and 19 actions, as gfootball's simple115."""
+PONG = replace(FOOTBALL, step_s=PONG_STEP_S, fragment=16 * 4, sample_bytes=sample_bytes(10, 3, 16, 4), batch=8_192, passes=1)
+"""Vector Pong of this repository; fragments of 16 steps of 4 matches; batch and passes of the paper."""
 GAMES = {"football": FOOTBALL, "pong": PONG}
 
 LAB = replace(FOOTBALL, latency_s=0.0, relay_cores=2, contention=4.0)
-"""One version, and up to 64 relays on two cores, which cost 30 to 45 ms a version there, 40 here, instead of 10 (docs/cluster.md)."""
+"""Up to 64 relays on two cores. A version costs each 30 to 45 ms there instead of 10 (docs/cluster.md); 40 meets `LAB_SECONDS`."""

@@ -12,7 +12,7 @@ import simpy
 from simulated.broadcast import Node, after, build
 from simulated.setup import Setup
 
-BATCHES = 24
+BATCHES = 20
 """Of the learner, that are measured at the least."""
 
 Steps = Generator[simpy.Event, None, None]
@@ -87,6 +87,7 @@ class Training:
         self._rng = np.random.default_rng(seed)
         self._root, self._relays = build(self.env, setup, self._show)
         self._published_s = {0: 0.0}
+        self._learned = self.env.event()
         self._measure()
         self._begin_lap()
         for place, relay in enumerate(self._relays):
@@ -94,11 +95,13 @@ class Training:
         self.env.process(self._learn())
 
     def run(self) -> Report:
-        """Of a lap after the first, and of `BATCHES`."""
+        """Of a lap after the first, and of `BATCHES`; from the end of a batch to that of another."""
         self.env.run(self._lap)
+        self.env.run(self._learned)
         self._measure()
         self._begin_lap()
         self.env.run(self._lap & self._batches)
+        self.env.run(self._learned)
         seconds = self.env.now - self._start_s
         values, weights = (np.array(column) for column in zip(*sorted(self._staleness.items()), strict=True))
         broadcasts = [median(times) for times in self._broadcast_s.values()]
@@ -167,6 +170,8 @@ class Training:
             self._batches_left -= 1
             if self._batches_left == 0:
                 self._batches.succeed()
+            learned, self._learned = self._learned, env.event()
+            learned.succeed()
 
 
 def simulate(setup: Setup, seed: int = 0) -> Report:

@@ -1,8 +1,6 @@
 """A Ray cluster of machines of their own: links that are cut, machines that end and come."""
 
-import os
 import re
-import secrets
 import shutil
 import sys
 import tempfile
@@ -12,37 +10,23 @@ import pytest
 from contract import HERE, wait_until_gone
 
 from tests.commands import wait_for
+from tests.raynodes import Nodes
 
 pytest.importorskip("ray")
-RAY = Path(sys.executable).with_name("ray")
 SETTINGS = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "3"}
 
 
-class Network:
+class Network(Nodes):
     """A Ray cluster on the hosts of a lab, and a follower on the first of them."""
 
     def __init__(self, lab, folder: Path, settings: dict[str, str]) -> None:
-        self.lab = lab
+        super().__init__(lab, folder, settings, str(HERE))
         self.output = folder / "output"
-        self._folder = folder
-        secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_TMPDIR": str(folder)}
-        path = os.pathsep.join([str(HERE), *sys.path])
-        self._environment = {**os.environ, **secret, **settings, "PYTHONPATH": path}
-        self.address = f"{lab.hosts[0].address}:6379"
-
-    def start_node(self, index: int) -> None:
-        host = self.lab.hosts[index]
-        role = ["--head", "--port=6379", "--include-dashboard=false"] if index == 0 else [f"--address={self.address}"]
-        log = self._folder / f"node-{index}"
-        command = [str(RAY), "start", *role, f"--node-ip-address={host.address}", "--num-cpus=1", "--object-store-memory=80000000"]
-        with open(log, "w") as output:
-            host.start([*command, "--disable-usage-stats", "--block"], env=self._environment, stdout=output, stderr=output)
-        wait_for(lambda: "Ray runtime started" in log.read_text(), 60.0, f"node on host {index}")
 
     def follow(self) -> None:
         command = [sys.executable, str(HERE / "follower.py"), self.address]
         with open(self.output, "w") as output:
-            self.lab.hosts[0].start(command, env=self._environment, stdout=output, stderr=output)
+            self.lab.hosts[0].start(command, env=self.environment, stdout=output, stderr=output)
 
     def started(self, index: int, timeout_s: float = 60.0) -> int:
         """The process id of what was started on a host last."""

@@ -27,6 +27,7 @@ SMALL = [
     f"learner.batch={BATCH}",
     "learner.threads=1",
     "record.every_s=0.2",
+    "cluster.address=local",
 ]
 MARK = "LAMARCKIAN_RUN_OF_A_TEST"
 COUNTS = ("used", "stale", "overwritten", "lost", "waiting", "held")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -24,7 +25,7 @@ STALL_S = 10.0
 
 
 def start(folder: Path, *more: object, **options: object) -> ClusterRun:
-    where = ["cluster.address=local", "cluster.machines=2", "stop={}", "checkpoint.every_s=1"]
+    where = ["cluster.machines=2", "stop={}", "checkpoint.every_s=1"]
     return ClusterRun(folder, "train", "cartpole/ppo", *SMALL, *where, *more, "--run", folder, "--no-video", **options)
 
 
@@ -73,7 +74,7 @@ def test_whatever_is_killed_training_goes_on(learners, kills, tmp_path):
     assert checkpoint.load(open_run(tmp_path / "run")).version >= lines[-1]["updates"]
 
 
-SLOW_LEARNER = ["algorithm.epochs=60", "actor.matches=16", "stop={updates: 12}"]
+SLOW_LEARNER = ["algorithm.epochs=60", "actor.matches=16", "stop={updates: 8}"]
 
 
 @pytest.mark.parametrize("when_full", ["wait", "overwrite"])
@@ -81,7 +82,7 @@ def test_a_pool_that_is_full_holds_actors_back_or_counts_what_gives_way(when_ful
     with start(tmp_path / "run", *SLOW_LEARNER, f"cluster.pool.when_full={when_full}") as going:
         assert going.process.wait(120) == 0, going.said
         lines = going.look()
-    assert lines[-1]["updates"] == 12 and all(add_up(line) for line in lines)
+    assert lines[-1]["updates"] == 8 and all(add_up(line) for line in lines)
     last = lines[-1]
     if when_full == "wait":
         assert last["pool/overwritten"] == 0 and last["pool/produced"] < last["pool/used"] + 10
@@ -149,6 +150,7 @@ time.time = lambda: now() + (-1) ** next(calls) * 1e6
 """
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_at_every_look_changes_nothing(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(JUMPY)
     path = f"{tmp_path}:{ROOT}"
@@ -158,3 +160,14 @@ def test_a_clock_that_jumps_at_every_look_changes_nothing(tmp_path):
     assert abs(read_status(open_run(tmp_path / "run")).time_s - time.time()) > 1e5  # it did jump
     assert lines[-1]["updates"] == 20 and all(add_up(line) for line in lines)
     assert all(0 <= line["broadcast/slowest_s"] < 60 for line in lines if "broadcast/slowest_s" in line)
+
+
+def test_that_channels_are_open_to_the_network_is_said_once(tmp_path):
+    addresses = [entry.address for there in psutil.net_if_addrs().values() for entry in there if entry.family == socket.AF_INET]
+    host = next((address for address in addresses if not address.startswith("127.")), None)
+    if host is None:
+        pytest.skip("this machine is in no network")
+    with start(tmp_path / "run", "stop={updates: 3}", f"cluster.host={host}") as going:
+        assert going.process.wait(120) == 0, going.said
+        said = going.said
+    assert said.count("open to whoever can reach") == 1 and "`lamarckian keys` makes a key" in said

@@ -37,7 +37,7 @@ FLOATS = [0.0, 0.5, -1.0, 1e308, float("inf"), float("-inf"), float("nan")]
 
 
 def train(tmp_path, *more: object) -> ClusterRun:
-    where = ["cluster.address=local", "cluster.machines=2", "stop={}", "checkpoint.every_s=5", *more]
+    where = ["cluster.machines=2", "stop={}", "checkpoint.every_s=5", *more]
     return ClusterRun(tmp_path / "run", "train", "cartpole/ppo", *SMALL, *where, "--run", tmp_path / "run", "--no-video")
 
 

@@ -17,21 +17,7 @@ from lamarckian.record import checkpoint
 from lamarckian.record.run import Run, open_run
 from lamarckian.record.status import MachineStatus, read_status
 from tests.commands import run, start, wait_for
-
-ROOT = Path(__file__).parents[2]
-SMALL = [
-    "network.hidden=[16]",
-    "algorithm.epochs=2",
-    "algorithm.minibatches=2",
-    "actor.matches=8",
-    "actor.fragment=16",
-    "actor.count=1",
-    "learner.batch=256",
-    "learner.threads=1",
-    "record.every_s=0.2",
-    "cluster.address=local",
-]
-HELPERS = ("learner-0", "root", "pool", "relay", "dispatch", "actor")
+from tests.evaluate.clusters import ROOT, SMALL
 
 
 def metrics(folder: Path) -> list[dict]:

@@ -197,6 +197,25 @@ def test_what_is_usual_is_what_links_carry_not_what_the_roots_own_machine_does()
     assert usual_rate({}, {"own"}) == 0.0
 
 
+def test_who_beats_but_does_not_listen_gets_no_children(monkeypatch):
+    monkeypatch.setattr("lamarckian.transport.root.BEAT_S", 0.05)
+    house = House(0)
+    deaf = Outbox((Assign,), house.root.address, "deaf", terms(LOCAL))
+
+    def beat() -> None:
+        deaf.send(Beat("tcp://127.0.0.1:1", 1, 2, 3, {"relay-0": 0.0, "deaf": float("nan")}))
+        house.advance()
+
+    wait_for(lambda: beat() or house.parents() == {"deaf": None}, 10.0, "the deaf one")
+    house.relays.append(house.relay(0))
+    wait_for(lambda: beat() or house.parents() == {"deaf": None, "relay-0": "deaf"}, 10.0, "a child of the deaf one")
+    house.publish(0)
+    wait_for(lambda: beat() or shown(house.relays[0]) == 0, 20.0, "version 0, from another parent")
+    assert house.root.statistics().relays["deaf"].slow and house.parents()["relay-0"] is None
+    deaf.close()
+    house.close()
+
+
 def test_what_cannot_be_is_refused():
     board = VersionBoard.create(4)
     with pytest.raises(MisuseError, match="a chunk has 1 to"):

@@ -3,6 +3,7 @@ import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -147,6 +148,42 @@ def test_a_peer_may_come_back_under_its_name(inbox):
         assert peer.receive(5.0) == Count(10 + life)
         if life:
             peer.close()  # the first life is only left behind
+
+
+def test_who_speaks_by_anothers_name_takes_nothing_from_it(inbox):
+    peer, thief = Outbox(TYPES, inbox.address, "peer"), Outbox(TYPES, inbox.address, "peer")
+    for number, one in enumerate((peer, thief, peer)):
+        one.send(Count(number))
+        assert inbox.receive(5.0) == ("peer", Count(number))
+        inbox.send("peer", Count(10 + number))
+        assert one.receive(5.0) == Count(10 + number)
+    thief.close()
+    peer.send(Count(3))
+    assert inbox.receive(5.0) == ("peer", Count(3)) and inbox.send("peer", Count(13))
+    assert peer.receive(5.0) == Count(13) and inbox.statistics().refused == 0
+    peer.close()
+
+
+OVERRUN = """
+import time
+from lamarckian.transport.channel import Inbox, Outbox, Terms
+from tests.transport.test_channel import Word
+inbox = Inbox((Word,), "tcp://127.0.0.1:*", Terms(queue=5))
+peer = Outbox((), inbox.address, "peer")
+for _ in range(300):
+    peer.send(Word("x" * 100_000))
+assert inbox.receive(5.0)
+time.sleep(0.5)
+peer.close()
+time.sleep(2.5)
+print(sum(inbox.receive(0.5) is not None for _ in range(4)))
+"""
+
+
+def test_an_inbox_outlives_a_peer_that_leaves_with_more_than_the_queue_holds_on_its_way():
+    done = subprocess.run([sys.executable, "-c", OVERRUN], cwd=Path(__file__).parents[2], timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 4
 
 
 def test_only_this_machine():
