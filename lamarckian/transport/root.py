@@ -54,7 +54,7 @@ class RelayState(msgspec.Struct, frozen=True):
 class RootStatistics(msgspec.Struct, frozen=True, tag=True):
     """version: the newest, or −1. relays: by name. control, children: the channels.
 
-    median_s, slowest_s: from where a version was on the board to where a relay said that it shows it, of the newest `SEEN`; 0 with none.
+    median_s, slowest_s: of the relays; how long the newest version that each said it shows had been on the board then. 0 with none.
     """
 
     version: int
@@ -67,7 +67,10 @@ class RootStatistics(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass
 class _Relay:
-    """address: of its parent. streak: beats in a row in which it was of the other kind, slow or not; who does not listen is slow."""
+    """address: of its parent. streak: beats in a row in which it was of the other kind, slow or not; who does not listen is slow.
+
+    took_s: from where the newest version that it has shown was on the board to where it said so.
+    """
 
     heard_s: float
     beat: Beat
@@ -75,6 +78,7 @@ class _Relay:
     address: str = ""
     generation: int = 0
     streak: int = 0
+    took_s: float | None = None
 
     def deaf(self, run: int) -> bool:
         """Whether it follows another assignment than it was given, or none."""
@@ -124,7 +128,6 @@ class Root:
         self._generation = 0
         self._judged_s = 0.0
         self._offered: deque[tuple[int, float]] = deque(maxlen=SEEN)
-        self._took_s: deque[float] = deque(maxlen=SEEN)
 
     def advance(self, timeout_s: float) -> None:
         """Works for `timeout_s`."""
@@ -146,8 +149,8 @@ class Root:
     def statistics(self) -> RootStatistics:
         """How things stand."""
         relays = {name: RelayState(relay.parent, relay.beat.version, name in self._slow) for name, relay in self._relays.items()}
-        seconds = (median(self._took_s), max(self._took_s)) if self._took_s else (0.0, 0.0)
-        return RootStatistics(self._version, relays, self._control.statistics(), self._inbox.statistics(), *seconds)
+        took_s = [relay.took_s for relay in self._relays.values() if relay.took_s is not None] or [0.0]
+        return RootStatistics(self._version, relays, self._control.statistics(), self._inbox.statistics(), median(took_s), max(took_s))
 
     def close(self) -> None:
         """Stops; relays wait for the next root at the same address. Harmless when repeated."""
@@ -173,9 +176,9 @@ class Root:
             self._good.append(name)
             return True
         if beat.version > relay.beat.version:
-            self._took_s.extend(now - offered_s for version, offered_s in self._offered if version == beat.version)
+            relay.took_s = next((now - offered_s for version, offered_s in self._offered if version == beat.version), relay.took_s)
         relay.heard_s, relay.beat = now, beat
-        if relay.deaf(self.run):
+        if relay.address and relay.deaf(self.run):
             self._assign(name)
         return False
 

@@ -216,6 +216,31 @@ def test_who_beats_but_does_not_listen_gets_no_children(monkeypatch):
     house.close()
 
 
+def test_how_long_a_version_takes_is_a_matter_of_relays_not_of_how_many_versions_each_of_them_gets():
+    board = VersionBoard.create(N)
+    root = Root(board)
+    quick, late = (Outbox((Assign,), root.address, name, terms(LOCAL)) for name in ("quick", "late"))
+
+    def say(relay: Outbox, version: int) -> None:
+        heard = root.statistics().control.received
+        relay.send(Beat("tcp://127.0.0.1:1", 0, -1, version, {}))
+        wait_for(lambda: root.advance(0.0) or root.statistics().control.received > heard, 10.0, "beat")
+
+    for relay in (quick, late):
+        say(relay, -1)
+    assert (root.statistics().median_s, root.statistics().slowest_s) == (0.0, 0.0)
+    for version in range(5):
+        board.publish(version, content(version))
+        root.advance(0.0)
+        say(quick, version)
+    time.sleep(0.4)
+    say(late, 0)
+    found = root.statistics()
+    assert found.slowest_s >= 0.4 and found.slowest_s / 2 <= found.median_s < found.slowest_s
+    for channel in (quick, late, root):
+        channel.close()
+
+
 def test_what_cannot_be_is_refused():
     board = VersionBoard.create(4)
     with pytest.raises(MisuseError, match="a chunk has 1 to"):
