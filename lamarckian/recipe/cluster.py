@@ -62,7 +62,7 @@ class Cluster(Keys):
     def _fits(self) -> Cluster:
         if self.machines > 1 and self.address != "local":
             raise ValueError(
-                f"machines: given {self.machines}; with address: {self.address} the machines are those that are there; leave it out, or give 1"
+                f"machines: given {self.machines}; with address: {self.address} the machines are those that are there; leave it out or 1"
             )
         return self
 

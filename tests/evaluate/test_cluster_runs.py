@@ -18,7 +18,6 @@ from tests.commands import run, start, wait_for
 from tests.evaluate.clusters import ROOT, SMALL
 
 
-
 def metrics(folder: Path) -> list[dict]:
     path = folder / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
