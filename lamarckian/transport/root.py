@@ -173,7 +173,7 @@ class Root:
         if beat.version > relay.beat.version:
             self._took_s.extend(now - offered_s for version, offered_s in self._offered if version == beat.version)
         relay.heard_s, relay.beat = now, beat
-        if relay.deaf(self.run):
+        if relay.address and relay.deaf(self.run):  # without one, it is about to get its first
             self._assign(name)
         return False
 
