@@ -178,7 +178,7 @@ class Root:
         if beat.version > relay.beat.version:
             relay.took_s = next((now - offered_s for version, offered_s in self._offered if version == beat.version), relay.took_s)
         relay.heard_s, relay.beat = now, beat
-        if relay.address and relay.deaf(self.run):
+        if relay.address and relay.deaf(self.run):  # without one, it is about to get its first
             self._assign(name)
         return False
 

@@ -256,8 +256,9 @@ def test_nonsense_from_a_pool_harms_nobody(station):
     honest, hostile = MemoryPoolDouble(), MemoryPoolDouble(ahead=0)
     there = station(honest, hostile)
     random = np.random.default_rng(0)
+    victim = hostile.inbox._identities["machine-1"]
     for _ in range(3000):
-        hostile.inbox._socket.send_multipart([b"machine-1", *(random.bytes(random.integers(0, 40)) for _ in range(random.integers(1, 4)))])
+        hostile.inbox._socket.send_multipart([victim, *(random.bytes(random.integers(0, 40)) for _ in range(random.integers(1, 4)))])
     there.make = 30
     there.until(there.all_in)
     assert honest.got == list(range(30))

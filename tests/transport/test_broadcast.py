@@ -197,6 +197,18 @@ def test_what_is_usual_is_what_links_carry_not_what_the_roots_own_machine_does()
     assert usual_rate({}, {"own"}) == 0.0
 
 
+def test_beats_that_come_together_get_one_answer_that_can_be_followed():
+    house = House(0)
+    eager = Outbox((Assign,), house.root.address, "eager", terms(LOCAL))
+    for _ in range(3):
+        eager.send(Beat("tcp://127.0.0.1:1", 0, -1, -1, {}))
+    wait_for(lambda: house.root._control.statistics().received == 3 or house.root.advance(0.05), 10.0, "beats")
+    assign = eager.receive(10.0)
+    assert assign.parent == house.root._inbox.address and assign.generation == 1
+    eager.close()
+    house.close()
+
+
 def test_who_beats_but_does_not_listen_gets_no_children(monkeypatch):
     monkeypatch.setattr("lamarckian.transport.root.BEAT_S", 0.05)
     house = House(0)
