@@ -249,22 +249,11 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C or the run's end.")] = False,
 ) -> None:
     """Shows how a run stands: machines, processes, rates and queues."""
-    import time
-
     from lamarckian.record.run import open_run
-    from lamarckian.record.status import WATCH_S, describe, read_status
+    from lamarckian.record.status import pictures
 
-    opened = open_run(run)
-    while True:
-        now = read_status(opened)
-        going = opened.at_work()
-        if as_json:
-            print(opened.status_path.read_text())
-        else:
-            print("\n".join(describe(now, going)))
-        if not watch or not going:
-            return
-        time.sleep(WATCH_S)
+    for picture in pictures(open_run(run), as_json, watch):
+        print(picture)
 
 
 @app.command()

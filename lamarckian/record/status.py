@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import msgspec
@@ -119,8 +119,20 @@ def read_status(run: Run) -> Status:
         raise RunFolderError(f"{run.status_path} is not what a run says of itself: {error}") from error
 
 
-def describe(status: Status, at_work: bool) -> list[str]:
-    """The live picture, line by line."""
+def pictures(run: Run, as_json: bool, watch: bool) -> Iterator[str]:
+    """How the run stands, for people or as a JSON object; with `watch` again every `WATCH_S`, as long as it is at work.
+
+    Raises RunFolderError where nothing says so.
+    """
+    while True:
+        status, at_work = read_status(run), run.at_work()
+        yield msgspec.json.encode(status).decode() if as_json else "\n".join(_lines(status, at_work))
+        if not (watch and at_work):
+            return
+        time.sleep(WATCH_S)
+
+
+def _lines(status: Status, at_work: bool) -> list[str]:
     age_s = max(0.0, time.time() - status.time_s)
     lines = [f"{'at work' if at_work else 'not at work'}; as it was {age_s:.0f} s ago"]
     head = ("steps", "updates", "minutes", "rate_hz", "score", "staleness", "actors")
