@@ -21,13 +21,13 @@ CHILD = "lamarckian.cluster.child"
 
 @contextmanager
 def running(command: Sequence[str], start: Start = subprocess.Popen, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that is there as long as the block: asked to end after it, as by Ctrl-C, and killed where it does not."""
+    """A process that is there as long as the block: asked to end after it, and killed where it does not."""
     process = start(command, **options)
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            process.send_signal(signal.SIGINT)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_S)
         process.kill()
         process.wait()
