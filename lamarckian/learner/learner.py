@@ -86,7 +86,8 @@ class Learner:
         agreed = self._agree(share)
         if batch is None or agreed is None:
             return None
-        self.meter.staleness.add(batch.arrays["version"], self.version)
+        if "version" in batch.arrays:  # of recorded matches there is none
+            self.meter.staleness.add(batch.arrays["version"], self.version)
         values = self._algorithm.update(batch.tensors, self.version, agreed)
         self.version += 1
         with self.meter.timing("publish"):

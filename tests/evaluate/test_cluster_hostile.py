@@ -18,7 +18,7 @@ import zmq
 from lamarckian.actor.station import Report
 from lamarckian.data.ledger import Meta
 from lamarckian.data.parcels import Arrive, Parcel, Room
-from lamarckian.evaluate.supervisor import _ports
+from lamarckian.evaluate.places import ports
 from lamarckian.record.run import open_run
 from lamarckian.record.status import MachineStatus, read_status
 from lamarckian.transport.broadcast import Beat, Chunk, Took
@@ -151,7 +151,7 @@ def attack(going: ClusterRun, port: int, messages: int) -> list[Attacker]:
 
 @pytest.mark.parametrize("messages", [500, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_every_socket_of_a_training_stands_garbage_and_lies(messages, tmp_path):
-    port = _ports("127.0.0.1", 0)
+    port = ports("127.0.0.1", 0)
     with train(tmp_path, f"cluster.port={port}") as going:
         going.wait_for_updates(3, 120)
         wait_for(lambda: going.look()[-1]["machines"] == 2, 60, "two machines")
@@ -185,7 +185,7 @@ def test_every_socket_of_a_training_stands_garbage_and_lies(messages, tmp_path):
 @pytest.mark.slow
 def test_who_has_no_key_neither_reads_versions_nor_brings_fragments(tmp_path):
     keys, other = Keys.create(tmp_path / "key"), Keys.create(tmp_path / "other")
-    port = _ports("127.0.0.1", 0)
+    port = ports("127.0.0.1", 0)
     with train(tmp_path, f"cluster.port={port}", f"cluster.keys={tmp_path / 'key'}") as going:
         going.wait_for_updates(3, 120)
         parameters = 211
