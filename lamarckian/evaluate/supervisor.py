@@ -163,7 +163,8 @@ class Supervisor:
     def _start_learners(self) -> None:
         """All of them; and stations anew, where their pools are elsewhere than before."""
         taken = seats(list(self._machines.values()), self._section.learners)
-        where = addresses(self._host, self._ports, taken, bool(self._section.port))
+        fixed = bool(self._section.port) and self._section.address != "local"  # where one machine passes for several, each has a relay
+        where = addresses(self._host, self._ports, taken, fixed)
         recipe = self._recipe.model_dump(mode="json")
         if len(taken) > 1 and taken[0].gpu is None:
             recipe["learner"]["device"] = "cpu"

@@ -71,6 +71,8 @@ class VersionBoard:
             before = int(header[_SEQUENCE + half])
             _order()
             version = int(header[_VERSION + half])
+            if version == held:  # the board has been turned, and does not say so yet
+                return None
             into[:] = self._halves[half]
             _order()
             if before % 2 == 0 and before == int(header[_SEQUENCE + half]):

@@ -16,9 +16,11 @@ import pytest
 import zmq
 
 from lamarckian.actor.station import Report
+from lamarckian.cluster.interface import Machine
 from lamarckian.data.ledger import Meta
 from lamarckian.data.parcels import Arrive, Parcel, Room
-from lamarckian.evaluate.places import ports
+from lamarckian.evaluate.places import addresses, ports, seats
+from lamarckian.evaluate.posts import Addresses, host_port
 from lamarckian.record.run import open_run
 from lamarckian.record.status import MachineStatus, read_status
 from lamarckian.transport.broadcast import Beat, Chunk, Took
@@ -132,13 +134,20 @@ def listening(process: psutil.Process) -> list[int]:
     return [connection.laddr.port for connection in process.net_connections("tcp") if connection.status == psutil.CONN_LISTEN]
 
 
+def found_at(port: int) -> Addresses:
+    """Where everything is found of a training with one learner and this `cluster.port`."""
+    return addresses("127.0.0.1", port, seats([Machine("home", "127.0.0.1", 2)], 1), fixed=False)
+
+
 def attack(going: ClusterRun, port: int, messages: int) -> list[Attacker]:
     """So many messages to every socket."""
-    (root,) = going.named("root")
-    (children,) = [there for there in listening(root) if there != port + 1]
+    where = found_at(port)
+    desk, root, children, pool = (host_port(there)[1] for there in (where.desk, where.root, where.children, where.pools[0]))
+    listened = [there for helper in ("root", "pool") for found in going.named(helper) for there in listening(found)]
+    assert sorted(listened) == [root, children, pool]
     relays = [there for relay in going.named("relay") for there in listening(relay)]
     assert len(relays) == 2
-    targets = [(port, report), (port + 1, beat), (children, took), (port + 3, parcel), (relays[0], took), (relays[1], chunk)]
+    targets = [(desk, report), (root, beat), (children, took), (pool, parcel), (relays[0], took), (relays[1], chunk)]
     attackers = [Attacker(there, make, seed) for seed, (there, make) in enumerate(targets)]
     deadline = time.monotonic() + 60 + messages / 100
     while any(attacker.sent < messages for attacker in attackers):
@@ -192,8 +201,8 @@ def test_who_has_no_key_neither_reads_versions_nor_brings_fragments(tmp_path):
         heard = {}
         for name, terms in {"friend": Terms(keys=keys), "stranger": Terms(), "other": Terms(keys=other)}.items():
             board = VersionBoard.create(parameters)
-            relay = Relay(board, f"tcp://127.0.0.1:{port + 1}", name, base=terms)
-            pool = Outbox((Room,), f"tcp://127.0.0.1:{port + 3}", name, terms)
+            relay = Relay(board, found_at(port).root, name, base=terms)
+            pool = Outbox((Room,), found_at(port).pools[0], name, terms)
             deadline = time.monotonic() + 20
             while time.monotonic() < deadline and not (board.newest() > 0 and heard.get(name)):
                 relay.advance(0.1)
