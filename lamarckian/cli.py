@@ -315,7 +315,7 @@ def _train(run: Run, recipe: Recipe, quiet: bool, video: bool, resumed: bool, ta
             ("steps", f"{summary.steps:,}"),
             ("score", f"no {summary.scored} has finished" if summary.score is None else f"{summary.score:.4g}"),
             ("minutes", f"{summary.minutes:.1f}"),
-            ("checkpoint", str(summary.checkpoint)),
+            ("checkpoint", summary.checkpoint),
             *((name, str(path)) for name, path in made.items()),
             *(() if summary.interrupted else (("evaluate", f"lamarckian evaluate {run.folder}"),)),
         ]

@@ -42,8 +42,7 @@ class Crew:
     def replace(self, end: Exit) -> None:
         """Starts one anew whose end the cluster told. Raises what ended it, where it is nothing that another would not meet, too."""
         del self.processes[end.name]
-        if end.failure is not None and end.failure.kind:
-            raise end.error()
+        end.check()
         self.processes[end.name] = self._cluster.restart(end.name)
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from lamarckian.data.fragment import Layout
 from lamarckian.data.packing import Setting
 from lamarckian.data.pool import create_block
 from lamarckian.record.status import MachineStatus, Processes
-from lamarckian.transport.channel import Inbox, Outbox, local_address, open_terms
+from lamarckian.transport.channel import Inbox, Outbox, host_port, local_address, open_terms
 from lamarckian.transport.versions import VersionBoard
 
 WATCH_S = 0.2
@@ -142,8 +142,7 @@ class Station:
     def _replace(self, end: Exit) -> None:
         """Starts anew what has ended. With a dispatch ends what it knew of the slots, so that its actors begin anew, too."""
         if end.name in self._helpers:
-            if end.failure is not None and end.failure.kind:
-                raise end.error()
+            end.check()
             if end.name == "dispatch":
                 self._crew.stop()
                 self._generation += 1
@@ -175,7 +174,7 @@ class Station:
 
 def packing(setting: Setting, machine: Machine, pools: Sequence[str]) -> Setting:
     """How a machine packs for these pools: to one that is on the machine itself, everything is sooner there as it is."""
-    leaves = any(pool.removeprefix("tcp://").rsplit(":", 1)[0] != machine.address for pool in pools)
+    leaves = any(host_port(pool)[0] != machine.address for pool in pools)
     return "none" if setting == "auto" and not leaves else setting
 
 

@@ -80,6 +80,11 @@ class Exit(msgspec.Struct, frozen=True):
         words = self.tail.strip()
         return f"{self.name} {how}" + (f"; its last words: {words}" if words else "")
 
+    def check(self) -> None:
+        """Raises the process's own error, where it could tell one: another start would only meet it again."""
+        if self.failure is not None and self.failure.kind:
+            raise self.error()
+
     def error(self) -> LamarckianError:
         """What to raise when the run cannot go on: the process's own error by its type and message, else a ProcessError."""
         if self.failure is not None and self.failure.kind:

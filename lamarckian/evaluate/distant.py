@@ -21,11 +21,11 @@ from lamarckian.data.server import PoolSettings
 from lamarckian.data.store import Limits
 from lamarckian.evaluate.fleet import max_staleness
 from lamarckian.evaluate.plan import Plan
-from lamarckian.evaluate.posts import Post, host_port
+from lamarckian.evaluate.posts import Post
 from lamarckian.learner.batches import Arrivals, Batch, Prefetcher
 from lamarckian.recipe.sizes import parse_size
 from lamarckian.record.status import MachineStatus, Processes, this_machine
-from lamarckian.transport.channel import Inbox, Outbox, batch, local_address, open_terms
+from lamarckian.transport.channel import Inbox, Outbox, batch, host_port, local_address, open_terms
 from lamarckian.transport.root import RootStatistics
 from lamarckian.transport.versions import VersionBoard
 
@@ -56,8 +56,7 @@ class Helpers:
     def check(self) -> None:
         """Raises what would only come again."""
         for end in self._cluster.poll():
-            if end.failure is not None and end.failure.kind:
-                raise end.error()
+            end.check()
             self._note(f"{end.describe()}; starting it anew")
             self.processes[end.name] = self._cluster.restart(end.name)
 

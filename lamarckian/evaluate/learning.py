@@ -11,7 +11,7 @@ import msgspec
 from lamarckian.evaluate.changes import waiting
 from lamarckian.evaluate.distant import DistantFleet
 from lamarckian.evaluate.plan import build_learning, plan
-from lamarckian.evaluate.posts import Ended, Post, Teller
+from lamarckian.evaluate.posts import Post, Teller
 from lamarckian.evaluate.training import Training
 from lamarckian.learner.learner import follow as learn_with
 from lamarckian.recipe import load
@@ -51,13 +51,8 @@ def lead(post: Post) -> None:
     resume = post.resume and bool(checkpoint.saved(run))
     if post.resume and taken is None:  # a learner before this one died; reward weights may have been asked for meanwhile
         asked, taken = waiting(run.folder)
-        recipe = load(run.recipe_path, asked)
+        recipe = load(run.recipe_path, [*asked, f"learner.device={recipe.learner.device}"])  # the device is all learners' own affair
         if not resume:
             run.metrics_path.unlink(missing_ok=True)
     teller = Teller(post.told)
-    summary = Training(recipe, run, teller, resume, taken, post).run()
-    teller.end(
-        Ended(
-            **{name: getattr(summary, name) for name in Ended.__struct_fields__ if name != "checkpoint"}, checkpoint=str(summary.checkpoint)
-        )
-    )
+    teller.end(Training(recipe, run, teller, resume, taken, post).run())

@@ -16,7 +16,7 @@ import msgspec
 from lamarckian.learner.ring import Ring
 from lamarckian.plugins import validate
 from lamarckian.recipe import Recipe
-from lamarckian.transport.channel import Outbox, is_local
+from lamarckian.transport.channel import Outbox, host_port, is_local
 
 HEARD_S = 10.0
 SILENCE_S = 600.0
@@ -40,12 +40,6 @@ class Addresses(msgspec.Struct, frozen=True):
     def network(self) -> bool:
         """Whether others than this machine are reached."""
         return not is_local(self.desk)
-
-
-def host_port(address: str) -> tuple[str, int]:
-    """Of tcp://HOST:PORT."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    return host, int(port)
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -94,8 +88,11 @@ class Note(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The training is over; as `lamarckian.evaluate.training.Summary`."""
+class Summary(msgspec.Struct, frozen=True, tag=True):
+    """How a training ended; a learner tells its supervisor, too.
+
+    scored: what the score is of, a match, or an epoch where nobody plays; None where none has finished. checkpoint: the last one's folder.
+    """
 
     interrupted: bool
     steps: int
@@ -124,8 +121,8 @@ class Teller:
         """As `lamarckian.record.progress.Progress.note`."""
         self._outbox.send(Note(message))
 
-    def end(self, ended: Ended) -> None:
+    def end(self, summary: Summary) -> None:
         """Says that the training is over, and waits until that was heard, lest it be lost with this process."""
-        self._outbox.send(ended)
+        self._outbox.send(summary)
         self._outbox.receive(HEARD_S)
         self._outbox.close()

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import msgspec
 
@@ -19,8 +18,7 @@ from lamarckian.errors import ProcessError, RecipeError
 from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.places import Seat, addresses, ports, seats
 from lamarckian.evaluate.plan import acting, plan, published
-from lamarckian.evaluate.posts import Addresses, Ended, Heard, Line, Note, Post
-from lamarckian.evaluate.training import Summary
+from lamarckian.evaluate.posts import Addresses, Heard, Line, Note, Post, Summary
 from lamarckian.recipe import Recipe
 from lamarckian.recipe.sizes import parse_size
 from lamarckian.record import checkpoint
@@ -70,7 +68,7 @@ class Supervisor:
         self._plan = plan(recipe, run)
         self._check_sizes()
         self._parameters = published(self._plan)
-        self._inbox = Inbox((Line, Note, Ended), local_address())
+        self._inbox = Inbox((Line, Note, Summary), local_address())
         stack.callback(self._inbox.close)
         self._cluster = _open(recipe, stack)
         self._home = stack.enter_context(LocalCluster())
@@ -121,7 +119,7 @@ class Supervisor:
                 self._progress.note(message.text)
             else:
                 self._inbox.send(peer, Heard())
-                self._summary = Summary(**{**msgspec.structs.asdict(message), "checkpoint": Path(message.checkpoint)})
+                self._summary = message
             received = self._inbox.receive(0.0)
         if self._stopping and not self._told and self._first_pid:
             self._told = True
@@ -231,7 +229,7 @@ class Supervisor:
     def _relearn(self, end: Exit) -> None:
         """All learners go on from the newest checkpoint, for together they were at one version."""
         if end.failure is not None and end.failure.kind not in PASSING:
-            raise end.error()
+            end.check()
         for _ in range(MAX_DEATHS + 1):
             if self._stopping:
                 raise KeyboardInterrupt

@@ -23,7 +23,7 @@ from lamarckian.evaluate.interrupts import interrupts
 from lamarckian.evaluate.league import League
 from lamarckian.evaluate.paid import Paid
 from lamarckian.evaluate.plan import begin_from, build_learning, plan, restore
-from lamarckian.evaluate.posts import Post
+from lamarckian.evaluate.posts import Post, Summary
 from lamarckian.evaluate.study import Study
 from lamarckian.learner.learner import Learner, Meter
 from lamarckian.learner.ring import Ring
@@ -40,19 +40,6 @@ from lamarckian.rl.algorithm import opponent, publication
 KEPT_OUTCOMES = 10_000
 
 AnyFleet: TypeAlias = SerialFleet | ParallelFleet | DistantFleet | Study
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a training ended. scored: what the score is of, a match, or an epoch where nobody plays; None where none has finished."""
-
-    interrupted: bool
-    steps: int
-    version: int
-    score: float | None
-    scored: str
-    minutes: float
-    checkpoint: Path
 
 
 @dataclass
@@ -136,7 +123,7 @@ class Training:
         totals = self._totals
         score, _ = totals.mean(self._window)
         scored = "epoch" if self._studies else "match"
-        return Summary(self._stopped, totals.steps, totals.version, score, scored, totals.seconds / 60, folder)
+        return Summary(self._stopped, totals.steps, totals.version, score, scored, totals.seconds / 60, str(folder))
 
     def _loop(self, fleet: AnyFleet, metrics: Metrics, ring: Ring | None) -> None:
         totals, recipe = self._totals, self._recipe

@@ -150,8 +150,7 @@ class Processes:
 
     def _replace(self, end: Exit) -> list[Result]:
         worker = self._workers[end.name]
-        if end.failure is not None and end.failure.kind:
-            raise end.error()
+        end.check()
         stillborn = 0 if worker.ready else worker.stillborn + 1
         if stillborn == STILLBORN:
             raise ProcessError(f"{end.name} died {STILLBORN} times before it could begin to work: {end.describe()}")

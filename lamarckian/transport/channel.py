@@ -302,6 +302,12 @@ def batch(channel: Inbox | Outbox) -> Iterator[Any]:
         yield received
 
 
+def host_port(address: str) -> tuple[str, int]:
+    """The parts of tcp://HOST:PORT."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host, int(port)
+
+
 def is_local(address: str) -> bool:
     """Whether an address is reached from its own machine only."""
     return address.startswith(("ipc://", "tcp://127.0.0.1:"))

@@ -20,11 +20,11 @@ from lamarckian.cluster.interface import Machine
 from lamarckian.data.ledger import Meta
 from lamarckian.data.parcels import Arrive, Parcel, Room
 from lamarckian.evaluate.places import addresses, ports, seats
-from lamarckian.evaluate.posts import Addresses, host_port
+from lamarckian.evaluate.posts import Addresses
 from lamarckian.record.run import open_run
 from lamarckian.record.status import MachineStatus, read_status
 from lamarckian.transport.broadcast import Beat, Chunk, Took
-from lamarckian.transport.channel import Outbox, Terms
+from lamarckian.transport.channel import Outbox, Terms, host_port
 from lamarckian.transport.codec import PROTOCOL, Codec
 from lamarckian.transport.keys import Keys
 from lamarckian.transport.relay import Relay
