@@ -8,6 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+SMALL = [
+    "network.hidden=[16]",
+    "algorithm.epochs=2",
+    "algorithm.minibatches=2",
+    "actor.matches=8",
+    "actor.fragment=16",
+    "learner.batch=256",
+]
+"""A training that has an update soon."""
 COMMAND = [sys.executable, "-c", "from lamarckian.cli import main; main()"]
 
 

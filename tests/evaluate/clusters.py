@@ -10,21 +10,18 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from tests import commands
 from tests.commands import COMMAND, wait_for
 
 ROOT = Path(__file__).parents[2]
 BATCH = 256
 SMALL = [
-    "network.hidden=[16]",
-    "algorithm.epochs=2",
-    "algorithm.minibatches=2",
-    "actor.matches=8",
-    "actor.fragment=16",
+    *commands.SMALL,
     "actor.count=1",
-    f"learner.batch={BATCH}",
     "learner.threads=1",
     "record.every_s=0.2",
     "cluster.address=local",
@@ -101,6 +98,12 @@ class ClusterRun:
 
     def wait_until_nothing_is_left(self) -> None:
         wait_for(lambda: not self.processes(), 10, f"end of {[_name(process) for process in self.processes()]}")
+
+
+def begin(folder: Path, *more: object, **options: Any) -> ClusterRun:
+    """A training without an end, on two machines, on which much else may be set."""
+    where = ["cluster.machines=2", "stop={}", "checkpoint.every_s=1"]
+    return ClusterRun(folder, "train", "cartpole/ppo", *SMALL, *where, *more, "--run", folder, "--no-video", **options)
 
 
 def add_up(line: dict) -> bool:

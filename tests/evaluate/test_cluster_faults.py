@@ -18,15 +18,10 @@ from lamarckian.record import checkpoint
 from lamarckian.record.run import open_run
 from lamarckian.record.status import read_status
 from tests.commands import run, wait_for
-from tests.evaluate.clusters import BATCH, ROOT, SMALL, ClusterRun, add_up
+from tests.evaluate.clusters import BATCH, ROOT, ClusterRun, add_up, begin
 
 KINDS = ["learner-0", "root", "pool", "relay", "dispatch", "actor-", "station-"]
 STALL_S = 10.0
-
-
-def start(folder: Path, *more: object, **options: object) -> ClusterRun:
-    where = ["cluster.machines=2", "stop={}", "checkpoint.every_s=1"]
-    return ClusterRun(folder, "train", "cartpole/ppo", *SMALL, *where, *more, "--run", folder, "--no-video", **options)
 
 
 def resume(folder: Path, *more: object) -> ClusterRun:
@@ -51,7 +46,7 @@ def test_whatever_is_killed_training_goes_on(learners, kills, tmp_path):
     draw = random.Random(kills)
     order = [kinds[place % len(kinds)] for place in range(kills)]
     draw.shuffle(order)
-    with start(tmp_path / "run", f"cluster.learners={learners}") as going:
+    with begin(tmp_path / "run", f"cluster.learners={learners}") as going:
         going.wait_for_updates(3, 120)
         starting_s = going.lines[0][0] - going.started_s  # what processes take to start here and now
         stalls = []
@@ -79,7 +74,7 @@ SLOW_LEARNER = ["algorithm.epochs=60", "actor.matches=16", "stop={updates: 8}"]
 
 @pytest.mark.parametrize("when_full", ["wait", "overwrite"])
 def test_a_pool_that_is_full_holds_actors_back_or_counts_what_gives_way(when_full, tmp_path):
-    with start(tmp_path / "run", *SLOW_LEARNER, f"cluster.pool.when_full={when_full}") as going:
+    with begin(tmp_path / "run", *SLOW_LEARNER, f"cluster.pool.when_full={when_full}") as going:
         assert going.process.wait(120) == 0, going.said
         lines = going.look()
     assert lines[-1]["updates"] == 8 and all(add_up(line) for line in lines)
@@ -109,7 +104,7 @@ def fill(disk: Path) -> None:
 
 def test_a_full_disk_ends_the_run_and_says_what_to_do(small_disk):
     folder = small_disk / "run"
-    with start(folder, "cluster.learners=2") as going:
+    with begin(folder, "cluster.learners=2") as going:
         wait_for(lambda: list(folder.glob("checkpoints/[0-9]*")), 120, "checkpoint")
         fill(small_disk)
         assert going.process.wait(60) == 2
@@ -126,7 +121,7 @@ def test_a_full_disk_ends_the_run_and_says_what_to_do(small_disk):
 
 def test_nothing_is_left_however_a_run_ends_and_it_goes_on_by_other_settings(tmp_path):
     folder = tmp_path / "run"
-    with start(folder) as going:
+    with begin(folder) as going:
         wait_for(lambda: list(folder.glob("checkpoints/[0-9]*")), 120, "checkpoint")
         going.process.kill()
         going.wait_until_nothing_is_left()
@@ -153,7 +148,7 @@ time.time = lambda: now() + (-1) ** next(calls) * 1e6
 def test_a_clock_that_jumps_at_every_look_changes_nothing(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(JUMPY)
     path = f"{tmp_path}:{ROOT}"
-    with start(tmp_path / "run", "stop={updates: 20}", environment={"PYTHONPATH": path}) as going:
+    with begin(tmp_path / "run", "stop={updates: 20}", environment={"PYTHONPATH": path}) as going:
         assert going.process.wait(120) == 0, going.said
         lines = going.look()
     assert abs(read_status(open_run(tmp_path / "run")).time_s - time.time()) > 1e5  # it did jump
@@ -166,7 +161,7 @@ def test_that_channels_are_open_to_the_network_is_said_once(tmp_path):
     host = next((address for address in addresses if not address.startswith("127.")), None)
     if host is None:
         pytest.skip("this machine is in no network")
-    with start(tmp_path / "run", "stop={updates: 3}", f"cluster.host={host}") as going:
+    with begin(tmp_path / "run", "stop={updates: 3}", f"cluster.host={host}") as going:
         assert going.process.wait(120) == 0, going.said
         said = going.said
     assert said.count("open to whoever can reach") == 1 and "`lamarckian keys` makes a key" in said

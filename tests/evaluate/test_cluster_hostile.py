@@ -30,17 +30,12 @@ from lamarckian.transport.keys import Keys
 from lamarckian.transport.relay import Relay
 from lamarckian.transport.versions import VersionBoard
 from tests.commands import wait_for
-from tests.evaluate.clusters import SMALL, ClusterRun, add_up
+from tests.evaluate.clusters import ClusterRun, add_up, begin
 
 GROWTH_BYTES = 96 << 20
 NAMES = ["machine-0", "machine-1", "stranger", "x" * 200, "ünknown"]
 WILD = [0, 1, 2**31, 2**53, 2**62]
 FLOATS = [0.0, 0.5, -1.0, 1e308, float("inf"), float("-inf"), float("nan")]
-
-
-def train(tmp_path, *more: object) -> ClusterRun:
-    where = ["cluster.machines=2", "stop={}", "checkpoint.every_s=5", *more]
-    return ClusterRun(tmp_path / "run", "train", "cartpole/ppo", *SMALL, *where, "--run", tmp_path / "run", "--no-video")
 
 
 def report(draw: random.Random) -> Report:
@@ -161,7 +156,7 @@ def attack(going: ClusterRun, port: int, messages: int) -> list[Attacker]:
 @pytest.mark.parametrize("messages", [500, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_every_socket_of_a_training_stands_garbage_and_lies(messages, tmp_path):
     port = ports("127.0.0.1", 0)
-    with train(tmp_path, f"cluster.port={port}") as going:
+    with begin(tmp_path / "run", "checkpoint.every_s=5", f"cluster.port={port}") as going:
         going.wait_for_updates(3, 120)
         wait_for(lambda: going.look()[-1]["machines"] == 2, 60, "two machines")
         processes = going.processes()
@@ -195,7 +190,7 @@ def test_every_socket_of_a_training_stands_garbage_and_lies(messages, tmp_path):
 def test_who_has_no_key_neither_reads_versions_nor_brings_fragments(tmp_path):
     keys, other = Keys.create(tmp_path / "key"), Keys.create(tmp_path / "other")
     port = ports("127.0.0.1", 0)
-    with train(tmp_path, f"cluster.port={port}", f"cluster.keys={tmp_path / 'key'}") as going:
+    with begin(tmp_path / "run", "checkpoint.every_s=5", f"cluster.port={port}", f"cluster.keys={tmp_path / 'key'}") as going:
         going.wait_for_updates(3, 120)
         parameters = 211
         heard = {}

@@ -19,17 +19,9 @@ from lamarckian.record import checkpoint
 from lamarckian.record.progress import Progress
 from lamarckian.record.run import create, open_run
 from lamarckian.record.run import resume as reopen
-from tests.commands import run, start, wait_for
+from tests.commands import SMALL, run, start, wait_for
 
 ROOT = Path(__file__).parents[2]
-SMALL = [
-    "network.hidden=[16]",
-    "algorithm.epochs=2",
-    "algorithm.minibatches=2",
-    "actor.matches=8",
-    "actor.fragment=16",
-    "learner.batch=256",
-]
 # Schedules are by the share of a run that is done, so a run and its half differ where there is one.
 SERIAL = [*SMALL, "mode=serial", "learner.threads=1", "algorithm.learning_rate_schedule=constant", "algorithm.final_entropy_weight=null"]
 FAULTY = {"game": {"name": "tests.evaluate.games:Faulty"}, "record": {"every_s": 0.2}}
