@@ -156,18 +156,10 @@ class Station:
 
     def _report(self) -> Report:
         machine, dispatch = self._orders.machine, self._dispatch
-        cpu, memory = self._processes.machine()
         there = {name: (process.pid, process.attempt) for name, process in {**self._helpers, **self._crew.processes}.items()}
-        status = MachineStatus(
-            name=machine.name,
-            address=machine.address,
-            cores=machine.cores,
-            cpu=cpu,
-            memory=memory,
-            version=self._board.newest(),
-            actors=len(self._crew.processes),
-            processes=self._processes.look(there),
-            queues=_queues(dispatch) if dispatch is not None else {},
+        queues = _queues(dispatch) if dispatch is not None else {}
+        status = self._processes.machine(
+            machine.name, machine.address, machine.cores, there, self._board.newest(), len(self._crew.processes), queues
         )
         return Report(status, dispatch, self._notes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from lamarckian.actor.crew import ONE_THREAD
 from lamarckian.actor.station import REPORT_S, Report
 from lamarckian.cluster.interface import Process
 from lamarckian.cluster.local import LocalCluster
+from lamarckian.cluster.machine import cores
 from lamarckian.data.ledger import ServedStatistics
 from lamarckian.data.reader import SERVER, PoolReader
 from lamarckian.data.server import PoolSettings
@@ -24,7 +26,7 @@ from lamarckian.evaluate.plan import Plan
 from lamarckian.evaluate.posts import Post
 from lamarckian.learner.batches import Arrivals, Batch, Prefetcher
 from lamarckian.recipe.sizes import parse_size
-from lamarckian.record.status import MachineStatus, Processes, this_machine
+from lamarckian.record.status import MachineStatus, Processes
 from lamarckian.transport.channel import Inbox, Outbox, batch, host_port, local_address, open_terms
 from lamarckian.transport.root import RootStatistics
 from lamarckian.transport.versions import VersionBoard
@@ -222,7 +224,7 @@ class DistantFleet:
         own = {f"learner-{self._rank}": (os.getpid(), 0)}
         own |= {name: (there.pid, there.attempt) for name, there in self._helpers.processes.items()}
         queues = {"pool waiting": counts.waiting, "pool occupancy": counts.used_bytes / counts.size_bytes}
-        here = this_machine(f"learner-{self._rank}", self._processes, own, version, 0, queues)
+        here = self._processes.machine(f"learner-{self._rank}", platform.node(), cores(), own, version, 0, queues)
         return [here, *(self._desk.machines if self._desk is not None else [])]
 
     def save(self) -> None:

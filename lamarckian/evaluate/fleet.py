@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -16,11 +17,12 @@ from lamarckian.actor.crew import Crew
 from lamarckian.actor.process import build_actor, build_mdp
 from lamarckian.cluster.interface import Process
 from lamarckian.cluster.local import LocalCluster
+from lamarckian.cluster.machine import cores
 from lamarckian.data.pool import LocalPool, MemoryPool, PoolStatistics
 from lamarckian.evaluate.gradients import GradientActor, build_algorithm, build_gradient_actor
 from lamarckian.evaluate.plan import Plan, acting
 from lamarckian.learner.batches import Arrivals, Assembler, Batch, Prefetcher
-from lamarckian.record.status import MachineStatus, Processes, this_machine
+from lamarckian.record.status import MachineStatus, Processes
 from lamarckian.transport.versions import VersionBoard
 
 WATCH_S = 0.2
@@ -67,7 +69,7 @@ class SerialFleet:
         return {}
 
     def machines(self, version: int) -> list[MachineStatus]:
-        return [this_machine("learner", self._processes, {"learner": (os.getpid(), 0)}, version, self.actors)]
+        return [self._processes.machine("learner", platform.node(), cores(), {"learner": (os.getpid(), 0)}, version, self.actors)]
 
     def save(self) -> Any:
         return self._actor.save()
@@ -126,7 +128,7 @@ class ParallelFleet:
     def machines(self, version: int) -> list[MachineStatus]:
         own = {"learner": (os.getpid(), 0)} | {name: (actor.pid, actor.attempt) for name, actor in self._watch.processes.items()}
         queues = {"pool waiting": self.statistics().waiting}
-        return [this_machine("learner", self._processes, own, version, self.actors, queues)]
+        return [self._processes.machine("learner", platform.node(), cores(), own, version, self.actors, queues)]
 
     def save(self) -> None:
         """Processes cannot be saved where they stand: a resumed run starts new matches."""

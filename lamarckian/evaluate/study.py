@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from lamarckian import seeding
+from lamarckian.cluster.machine import cores
 from lamarckian.data.episodes import discounted
 from lamarckian.data.fragment import Field, Layout
 from lamarckian.data.pool import PoolStatistics
@@ -20,7 +22,7 @@ from lamarckian.learner.batches import Batch, empty_batch
 from lamarckian.mdp import Discrete, Role
 from lamarckian.record.recordings import Recordings, open_recordings
 from lamarckian.record.signature import check_signature, differences
-from lamarckian.record.status import MachineStatus, Processes, this_machine
+from lamarckian.record.status import MachineStatus, Processes
 from lamarckian.rl.algorithm import Student
 
 COPIED = ("inputs.", "legal.", "action.")
@@ -103,7 +105,7 @@ class Study:
         return {}
 
     def machines(self, version: int) -> list[MachineStatus]:
-        return [this_machine("learner", self._processes, {"learner": (os.getpid(), 0)}, version, 0)]
+        return [self._processes.machine("learner", platform.node(), cores(), {"learner": (os.getpid(), 0)}, version, 0)]
 
     def save(self) -> dict[str, Any]:
         return {"epoch": self._epoch, "position": self._position, **self._begun}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from typing import Annotated
@@ -73,32 +72,19 @@ class Processes:
                 found.append(ProcessStatus(name, pid, attempt, cpu, memory))
         return found
 
-    def machine(self) -> tuple[float, float]:
-        """Shares of this machine's cores, since the last look, and of its memory that are in use, by whomever."""
-        return psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
-
-
-def this_machine(
-    name: str,
-    processes: Processes,
-    pids: Mapping[str, tuple[int, int]],
-    version: int,
-    actors: int,
-    queues: Mapping[str, float] | None = None,
-) -> MachineStatus:
-    """How the machine stands that this process runs on, as far as it concerns `name`; `pids` as for `Processes.look`."""
-    cpu, memory = processes.machine()
-    return MachineStatus(
-        name=name,
-        address=platform.node(),
-        cores=len(psutil.Process().cpu_affinity() or []) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1,
-        cpu=cpu,
-        memory=memory,
-        version=version,
-        actors=actors,
-        processes=processes.look(pids),
-        queues=dict(queues or {}),
-    )
+    def machine(
+        self,
+        name: str,
+        address: str,
+        cores: int,
+        pids: Mapping[str, tuple[int, int]],
+        version: int,
+        actors: int,
+        queues: Mapping[str, float] | None = None,
+    ) -> MachineStatus:
+        """How this machine stands, as far as it concerns `name`; `pids` as for `look`, the rest as in a `MachineStatus`."""
+        cpu, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+        return MachineStatus(name, address, cores, cpu, memory, version, actors, self.look(pids), dict(queues or {}))
 
 
 def write_status(run: Run, metrics: Mapping[str, float | int | str | None], machines: list[MachineStatus]) -> None:

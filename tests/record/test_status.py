@@ -9,12 +9,12 @@ import pytest
 
 from lamarckian.errors import RunFolderError
 from lamarckian.record.run import Run
-from lamarckian.record.status import MachineStatus, Processes, pictures, read_status, this_machine, write_status
+from lamarckian.record.status import MachineStatus, Processes, pictures, read_status, write_status
 
 
 def test_what_is_written_is_read_and_shown(tmp_path):
     run = Run(tmp_path)
-    here = this_machine("learner", Processes(), {"learner": (os.getpid(), 2), "gone": (2**22 + 1, 0)}, 7, 3, {"pool waiting": 5})
+    here = Processes().machine("learner", "home", 2, {"learner": (os.getpid(), 2), "gone": (2**22 + 1, 0)}, 7, 3, {"pool waiting": 5})
     assert [process.name for process in here.processes] == ["learner"] and here.processes[0].memory_bytes > 1e6
     write_status(run, {"steps": 12_345, "score": 0.5, "pool/used": 9.0, "loss/policy": 1.0}, [here])
     assert read_status(run).machines == [here]
