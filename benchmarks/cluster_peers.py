@@ -17,7 +17,7 @@ from lab import missing
 from peers.run import ENVIRONMENT, environment_of, measure
 from processes import interruptible
 from ray_lab import RayLab
-from training import ours
+from training import ours, parsed
 
 HOSTS = 3
 RATE_MBIT = 1000
@@ -43,11 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--tasks", nargs="+", default=list(COMPARED), choices=list(COMPARED))
     parser.add_argument("--algorithms", nargs="+", default=["ppo", "impala"], choices=["ppo", "impala"], help="of ours")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--warmup", type=float, default=10)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting of ours")
-    arguments = parser.parse_args()
+    arguments = parsed(parser, runs=3, seconds=30)
     interruptible()
     if (lacking := missing()) is not None:
         print(lacking, file=sys.stderr)

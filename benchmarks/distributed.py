@@ -10,7 +10,7 @@ import argparse
 
 from figures import figure
 from processes import interruptible
-from training import ours, spent
+from training import ours, parsed, spent
 
 WAYS = {"local": (), "loopback": ("cluster.address=local",), "ray": ("cluster.address=auto",)}
 TASKS = ("pendulum", "pong", "atari-pong")
@@ -36,11 +36,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["pendulum", "pong"], choices=TASKS)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--algorithm", default="ppo", choices=("ppo", "impala"), help="IMPALA on the two Pongs only")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=25)
-    parser.add_argument("--warmup", type=float, default=10)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting")
-    arguments = parser.parse_args()
+    arguments = parsed(parser, runs=5, seconds=25)
     interruptible()
     for task in arguments.tasks:
         runs: dict[str, list[dict]] = {way: [] for way in arguments.ways}

@@ -8,11 +8,11 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 from figures import figure
+from sampling import sampled
 
 from lamarckian.actor.process import LeagueDescription, build_actor, build_mdp, fragment_layout
 from lamarckian.data.pool import LocalPool
@@ -47,13 +47,7 @@ class Against:
         self.actor.start()
 
     def rate(self, seconds: float) -> float:
-        steps, start = 0, time.perf_counter()
-        while (spent := time.perf_counter() - start) < seconds:
-            while (filled := self.pool.get(0.0)) is None:
-                self.actor.turn()
-            self.pool.release(filled.slot)
-            steps += self.samples
-        return steps / spent
+        return sampled(self.actor, self.pool, self.samples, seconds)
 
 
 def main() -> None:

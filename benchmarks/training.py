@@ -130,16 +130,21 @@ def spent(name: str, runs: list[dict]) -> None:
             figure(f"{name}.{share.replace('/', '.')}", [run.get(share, 0.0) for run in runs], unit, digits=3)
 
 
+def parsed(parser: argparse.ArgumentParser, runs: int, seconds: float) -> argparse.Namespace:
+    """The command line, with what `ours` wants to know; by default, so many runs of so many seconds."""
+    parser.add_argument("--runs", type=int, default=runs)
+    parser.add_argument("--seconds", type=float, default=seconds)
+    parser.add_argument("--warmup", type=float, default=10)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting of ours")
+    return parser.parse_args()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", nargs="*", default=list(OURS), choices=list(OURS))
     parser.add_argument("--algorithms", nargs="*", default=list(THEIRS), choices=list(THEIRS), help="as far as a task has them")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=25)
-    parser.add_argument("--warmup", type=float, default=10)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="try another setting of ours")
-    arguments = parser.parse_args()
+    arguments = parsed(parser, runs=3, seconds=25)
     interruptible()
     for task in arguments.tasks:
         algorithms = [name for name in arguments.algorithms if name in OURS[task]]

@@ -40,6 +40,16 @@ def wait_until_gone(pids: list[int], timeout_s: float = 20.0) -> None:
     wait_for(lambda: all(map(gone, pids)), timeout_s, f"end of {pids}")
 
 
+def stop_untold(cluster: Cluster) -> None:
+    """Stops a process that has ended, of which nobody is told, though another of its name lives."""
+    cluster.stop("actor")
+    second = cluster.start("actor", "children:sleep", {})
+    for _ in range(10):
+        assert cluster.poll() == []
+        time.sleep(0.05)
+    assert second.attempt == 0 and not gone(second.pid)
+
+
 def test_a_killed_child_is_told_and_started_anew(cluster):
     first = cluster.start("actor", "children:sleep", {})
     assert cluster.poll() == []
@@ -130,12 +140,7 @@ def test_an_end_before_a_stop_is_not_told(cluster):
     cluster.poll()
     os.kill(first.pid, signal.SIGKILL)
     wait_until_gone([first.pid])
-    cluster.stop("actor")
-    second = cluster.start("actor", "children:sleep", {})
-    for _ in range(10):
-        assert cluster.poll() == []
-        time.sleep(0.05)
-    assert second.attempt == 0 and not gone(second.pid)
+    stop_untold(cluster)
 
 
 def test_stop_and_close_end_even_the_deaf(cluster, tmp_path):

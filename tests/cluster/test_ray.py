@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from contract import *  # noqa: F403
-from contract import HERE, gone, wait, wait_until_gone
+from contract import HERE, gone, stop_untold, wait, wait_until_gone
 
 import lamarckian
 from lamarckian.cluster import ray as room
@@ -119,12 +119,7 @@ def test_an_end_that_is_under_way_when_its_process_is_stopped_is_not_told(cluste
     os.kill(first.pid, signal.SIGKILL)
     wait_until_gone([first.pid])
     assert cluster.poll() == []  # it asks the keeper, whose answer will have the end in it
-    cluster.stop("actor")
-    second = cluster.start("actor", "children:sleep", {})
-    for _ in range(10):
-        assert cluster.poll() == []
-        time.sleep(0.05)
-    assert second.attempt == 0 and not gone(second.pid)
+    stop_untold(cluster)
 
 
 def test_machines_have_names_and_what_other_jobs_leave_them(cluster, second):
