@@ -21,7 +21,7 @@ from typing import NamedTuple, get_args
 
 from figures import COLORS, figure
 from simulated.broadcast import broadcast_s
-from simulated.setup import GAMES, LAB, LAB_SECONDS, Setup
+from simulated.setup import GAMES, LAB, LAB_SECONDS, LAB_TRAININGS, Setup, lab_training
 from simulated.training import Report, simulate
 
 from lamarckian.cluster.machine import cores
@@ -125,18 +125,23 @@ def main() -> None:
     if arguments.command == "check":
         for (layout, machines, rate_mbit), (measured, simulated) in check().items():
             figure(f"simulation.{layout}.{machines}.{rate_mbit:g}Mbit", [simulated], "s", "the lab's", [measured], digits=3)
+        for layout, measures in LAB_TRAININGS.items():
+            found = simulate(lab_training(layout))
+            said = {"consumed": found.consumed_per_s, "broadcast": found.broadcast_s, "staleness": found.staleness}
+            for (name, simulated), measured in zip(said.items(), measures, strict=True):
+                figure(f"simulation.training.{layout}.{name}", [simulated], "as in answers", "the lab's", [measured], digits=3)
         return
     if arguments.plot is not None and "football" not in arguments.games:
         answers.error("the plot is of football, which is not among the games")
     chosen = product(arguments.games, arguments.parameters, arguments.rates_mbit, arguments.machines, arguments.layouts)
     cases = [Case(*case) for case in chosen]
-    found: dict[Case, Report] = {}
+    answered: dict[Case, Report] = {}
     with ProcessPoolExecutor(cores()) as processes:
         for case, one in zip(cases, processes.map(answer, cases, [arguments.seed] * len(cases)), strict=True):
-            found[case] = one
+            answered[case] = one
             report(case, one)
     if arguments.plot is not None:
-        plot(found, arguments.plot)
+        plot(answered, arguments.plot)
 
 
 if __name__ == "__main__":

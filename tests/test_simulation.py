@@ -10,7 +10,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated.broadcast import Queue, broadcast_s, build
-from simulated.setup import FOOTBALL, LAB, LAB_SECONDS, PONG, Setup
+from simulated.setup import FOOTBALL, LAB, LAB_SECONDS, LAB_TRAININGS, PONG, Setup, lab_training
 from simulated.training import BATCHES, Training, simulate
 
 from lamarckian.transport.broadcast import WINDOW_BYTES
@@ -50,6 +50,20 @@ def test_a_queue_by_hand():
 def test_the_lab_is_met(layout, n, rate_mbit):
     simulated = broadcast_s(replace(LAB, layout=layout, machines=n, link_mbit=rate_mbit))
     assert simulated == pytest.approx(LAB_SECONDS[layout, n, rate_mbit], rel=0.2)
+
+
+def test_trainings_of_the_lab_are_met_but_for_the_staleness_of_flat():
+    found = {layout: simulate(lab_training(layout)) for layout in LAB_TRAININGS}
+    for layout, (consumed, broadcast, staleness) in LAB_TRAININGS.items():
+        assert found[layout].consumed_per_s == pytest.approx(consumed, rel=0.2)
+        assert found[layout].broadcast_s == pytest.approx(broadcast, rel=0.2)
+        assert found[layout].staleness == pytest.approx(staleness, rel=0.3 if layout == "flat" else 0.2)
+
+
+def test_on_the_roots_own_machine_a_version_takes_no_link():
+    alone = replace(IDEAL, layout="flat", machines=1, root_inside=True)
+    assert units(alone) == pytest.approx(0.0)
+    assert units(replace(alone, machines=4)) == pytest.approx(3.0, rel=1e-3)
 
 
 @given(st.integers(1, 40))

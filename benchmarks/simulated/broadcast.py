@@ -48,7 +48,12 @@ class Host:
         self._latency_s = setup.latency_s
 
     def send(self, to: Host, size_bytes: float, chunk_bytes: float, head_s: float, tail_s: float) -> tuple[float, float]:
-        """Head and tail of a piece when it arrives, over this link and the other's, which takes in what comes as it comes."""
+        """Head and tail of a piece when it arrives, over this link and the other's, which takes in what comes as it comes.
+
+        On the machine itself it is there at once.
+        """
+        if to is self:
+            return head_s, tail_s
         chunk_s, piece_s = chunk_bytes / self._bytes_per_s, size_bytes / self._bytes_per_s
         head_s, tail_s = self.out.serve(head_s, tail_s, chunk_s, piece_s)
         head_s, tail_s = to.into.serve(head_s - chunk_s, tail_s - chunk_s, chunk_s, piece_s)
@@ -188,7 +193,8 @@ class Node:
 def build(env: simpy.Environment, setup: Setup, shown: Callable[[Node, int], None]) -> tuple[Node, list[Node]]:
     """The root, and the relay of each machine, laid out."""
     shared = None if setup.relay_cores is None else Queue(setup.relay_cores)
-    root, *relays = (Node(env, setup, Host(setup, shared or Queue()), shown) for _ in range(1 + setup.machines))
+    hosts = [Host(setup, shared or Queue()) for _ in range(setup.machines + (not setup.root_inside))]
+    root, *relays = (Node(env, setup, host, shown) for host in (hosts[:1] + hosts if setup.root_inside else hosts))
     named = {str(place): relay for place, relay in enumerate(relays)}
     adopted: dict[str | None, list[Node]] = {}
     for name, parent in parents(setup.layout, list(named), [], setup.size_bytes / setup.chunk_bytes).items():

@@ -44,6 +44,8 @@ def sample_bytes(size: int, actions: int, steps: int, columns: int) -> float:
 class Setup:
     """A cluster, what it plays, and what it learns.
 
+    root_inside: whether the learner and the root are on the first of the machines, and not on one of their own.
+
     The network:
     link_mbit: of each machine's link, in either direction. goodput: the share of it that is left for contents, from flat broadcasts in
         the lab, 20.48 s by arithmetic and 21.6 s measured. latency_s: from machine to machine; the lab has none, a cluster's is assumed.
@@ -67,6 +69,7 @@ class Setup:
 
     layout: Layout = "pipeline"
     machines: int = 50
+    root_inside: bool = False
     parameters: int = 1_000_000
 
     link_mbit: float = 1_000.0
@@ -131,3 +134,34 @@ GAMES = {"football": FOOTBALL, "pong": PONG}
 
 LAB = replace(FOOTBALL, latency_s=0.0, relay_cores=2, contention=4.0)
 """Up to 64 relays on two cores. A version costs each 30 to 45 ms there instead of 10 (docs/cluster.md); 40 meets `LAB_SECONDS`."""
+
+LAB_TRAININGS: dict[Layout, tuple[float, float, float]] = {
+    "flat": (2_277, 4.14, 29.2),
+    "tree": (2_577, 2.42, 18.2),
+    "pipeline": (2_426, 0.95, 7.6),
+}
+"""Of a training on six hosts of the lab, by benchmarks/layouts.py: samples/s, broadcast of the median relay in s, and mean staleness."""
+
+
+def lab_training(layout: Layout) -> Setup:
+    """That training, with its learner on one of the hosts.
+
+    Each actor fills a fragment of 512 samples, which make a batch, in as long as the lab's did. The game leaves the processors idle most of
+    the time, so that relays do not contend for them.
+    """
+    return replace(
+        LAB,
+        layout=layout,
+        machines=6,
+        root_inside=True,
+        parameters=990_503,
+        link_mbit=50.0,
+        contention=1.0,
+        cores=1,
+        step_s=6 / LAB_TRAININGS[layout][0],
+        core_flops=1e18,  # its network's time is in that of the steps
+        fragment=512,
+        sample_bytes=sample_bytes(4, 2, 32, 16),
+        batch=512,
+        passes=1,
+    )

@@ -74,8 +74,9 @@ class Training:
     """Runs until the data has gone round twice: the first lap is to warm up, the second is measured.
 
     A lap is over when from every machine there came samples of a version that did not exist when the lap began.
-    The actors of a machine keep step: each fills a fragment with the newest version that the machine had at its beginning, and the dispatch
-    sends them off as one parcel. While that is on its way the actors play on, but they wait with the next for it to have arrived.
+    The actors of a machine keep step: each fills a fragment, and the dispatch sends them off as one parcel. While that is on its way the
+    actors play on, but they wait with the next for it to have arrived. The newest version that the machine had in a fragment's middle
+    counts as that which acted.
     produced = used + held (by the learner) + pool.waiting + pool.overwritten + carried (by a dispatch or a link), at every moment.
     """
 
@@ -136,8 +137,10 @@ class Training:
         arrived: simpy.Event = env.timeout(0.0)
         yield env.timeout(self._rng.uniform(0, setup.fragment_s))  # not all machines at once
         while True:
-            version = relay.whole
-            yield env.timeout(setup.fragment_s * self._rng.gamma(shape, 1 / shape))
+            spent_s = setup.fragment_s * self._rng.gamma(shape, 1 / shape)
+            yield env.timeout(spent_s / 2)
+            version = relay.whole  # that of the middle stands for all that act in turn
+            yield env.timeout(spent_s / 2)
             self.produced += samples
             self.carried += samples
             yield arrived
