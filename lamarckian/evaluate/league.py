@@ -52,11 +52,11 @@ class League:
         self._shares: dict[str, float] = {}
         self._published: list[Opponent] = []
         if state is None:
-            self._folder.keep(())
             self._add()
         else:
             self._load(state)
         self._publish()
+        self._folder.keep(self._versions, self._dropped)  # not before: actors of other machines may still go by the last index
 
     def update(self, steps: int, version: int, results: Sequence[MatchResult]) -> None:
         """Takes in what an update brought: matches that have ended, and a new version."""
@@ -128,7 +128,6 @@ class League:
     def _load(self, state: Mapping[str, Any]) -> None:
         self._versions = dict(state["versions"])
         self._dropped = {version: (added, dropped) for version, added, dropped in state["dropped"]}
-        self._folder.keep(self._versions, self._dropped)  # what is tidied up after a checkpoint still stands in it
         self._added_steps, self._added_version = state["added"]
         self._payoffs.load(state["payoffs"])
         self._payoffs.seat([*self._fixed, *self._names()])

@@ -72,7 +72,7 @@ class LeagueFolder:
             raise CheckpointError(f"cannot read {path}, a past version of the league: {error}") from error
 
     def keep(self, versions: Collection[int], others: Collection[int] = ()) -> None:
-        """Removes all parameters but those of `versions`, and of `others` as far as they are there.
+        """Removes all parameters but those of `versions`, and of `others` as far as they are there; also what a killed run began to write.
 
         Raises CheckpointError where one of `versions` is not there.
         """
@@ -84,3 +84,5 @@ class LeagueFolder:
         with writing(self._folder):
             for name in found.keys() - wanted - {file_name(version) for version in others}:
                 found[name].unlink()
+            for part in self._folder.glob(".v*.part"):
+                part.unlink()

@@ -161,6 +161,7 @@ def test_a_killed_run_goes_on_with_the_league_of_its_checkpoint(tmp_path):
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
+    (folder / "league" / ".v999.safetensors.part").write_bytes(b"")  # as if it had been killed while it wrote
     named = {f"v{opponent.version}.safetensors" for opponent in LeagueFolder(folder / "league").opponents() if opponent.version is not None}
     assert named <= files(folder / "league")
     state = saved(folder).state["league"]
