@@ -94,7 +94,7 @@ def learn(config: dict, ring: Ring | None) -> None:
         found["copy_ms"] = milliseconds(lambda: numbers.copy_(other))
         found["agree_ms"] = milliseconds(lambda: tell(ring, Intent(True)))
     if rank:
-        follow(algorithm, Ready(rank), ring, 0)
+        follow(algorithm, Ready(rank), ring)
         return
     learner = Learner(algorithm, Ready(rank), 0, ring=ring)
     for _ in range(3):

@@ -6,6 +6,7 @@ are. Nothing is encrypted or proven: rank 0 listens at its address and nowhere e
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import threading
@@ -48,6 +49,7 @@ class Ring:
         self._timeout_s = timeout_s
         self._spent_s = 0.0
         on_gpu = torch.device(device).type == "cuda"
+        importlib.import_module("torch._dynamo")  # the first optimiser does; while the group is there, it would keep that for good
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             # The store would listen at all addresses of the machine; it takes a socket that does not, but not with libuv.
@@ -92,7 +94,7 @@ class Ring:
         return spent
 
     def close(self) -> None:
-        """Leaves the ring. A process that ends without may abort: torch's threads are still running."""
+        """Leaves the ring, and ends torch's threads that hold tensors: a process that ends while these run may abort."""
         if dist.is_initialized():
             dist.destroy_process_group()
 

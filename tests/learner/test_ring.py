@@ -144,6 +144,25 @@ def test_a_ring_of_one_listens_at_its_address_only():
     assert "GLOO_SOCKET_IFNAME" not in os.environ
 
 
+LEAVES = """
+import torch
+from pathlib import Path
+from lamarckian.learner.ring import Ring
+def threads(): return {entry.joinpath("comm").read_text().strip() for entry in Path("/proc/self/task").iterdir()}
+with Ring(0, 1, "127.0.0.1", PORT, 10.0) as ring:
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
+    ring.add(torch.zeros(1))
+    print("pt_gloo_runloop" in threads())
+print("pt_gloo_runloop" in threads())
+"""
+
+
+def test_what_holds_tensors_ends_with_the_ring():
+    """Also where the process has its first optimiser in the ring: else torch would keep its threads, and abort now and then at the end."""
+    done = subprocess.run([sys.executable, "-c", LEAVES.replace("PORT", str(free_port()))], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_a_ring_that_does_not_come_together(monkeypatch):
     monkeypatch.setattr(module, "MEET_S", 1.0)
     taken = socket.create_server(("127.0.0.1", 0))
