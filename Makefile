@@ -29,6 +29,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	cd benchmarks && ../$(BIN)/mypy *.py simulated
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

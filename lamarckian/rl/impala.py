@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -18,12 +18,14 @@ from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Loss, S
 class IMPALASettings(ActorCriticSettings):
     """The settings of IMPALA, beside those of `ActorCriticSettings`.
 
+    epochs: how often each sample is used; V-trace corrects what was learned meanwhile.
     minibatches: each has whole columns of the batch, for V-trace needs sequences.
     heads: "joint": one ratio, the product of all active heads'; "decoupled": V-trace for each head with its own ratio; the heads'
         policy losses add up, and the value loss is their mean.
     rho_clip, c_clip, advantage_rho_clip, trace_lambda: see `ops.vtrace`.
     """
 
+    epochs: int = Field(default=1, ge=1)
     heads: Literal["joint", "decoupled"] = "joint"
     rho_clip: float = Field(default=1.0, gt=0)
     c_clip: float = Field(default=1.0, gt=0)
@@ -35,7 +37,7 @@ class IMPALASettings(ActorCriticSettings):
 class IMPALA(ActorCritic[IMPALASettings]):
     """Fragments → versions, see `Algorithm`. The same seed and the same batches give the same versions, bit for bit.
 
-    One pass over each batch. The values are those of the version that learns, but for the final observations of truncated
+    The values are those of the version that learns, but for the final observations of truncated
     matches, which are not kept: there they are those of the version that acted.
 
     | metric | mean over the update's steps, unless said otherwise |
@@ -60,6 +62,10 @@ class IMPALA(ActorCritic[IMPALASettings]):
         """The batch itself, `[T, B, …]`, with its mask; columns where there is something to learn."""
         mask, metrics = self._mask(batch, version)
         return *columns.samples(self, batch, mask), metrics
+
+    def _learn(self, one_pass: Callable[[], list[Step]], any_samples: bool) -> dict[str, float]:
+        steps = [step for _ in range(self.settings.epochs if any_samples else 0) for step in one_pass()]
+        return self._summary(steps) if steps else {}
 
     def _loss(self, chunk: Mapping[str, Tensor], size: int, entropy_weight: float) -> Loss:
         mask = chunk["mask"]

@@ -235,9 +235,20 @@ def test_reward_weights_choose_what_is_learned_and_can_change():
         impala.set_reward_weights({"stile": 1.0})
 
 
+def test_two_epochs_are_two_updates_by_the_same_batch():
+    once, twice = learner(TWO, **ONE_STEP), learner(TWO, epochs=2, **ONE_STEP)
+    batch = long_matches(once, off=0.5)
+    first, second = (once.update(batch, 0, 0.0) for _ in range(2))
+    both = twice.update(batch, 0, 0.0)
+    assert torch.equal(once.parameters.parameter, twice.parameters.parameter)
+    assert both["loss.policy"] == pytest.approx((first["loss.policy"] + second["loss.policy"]) / 2)
+    assert both["samples"] == first["samples"]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
+        {"epochs": 2},
         {"heads": "decoupled"},
         {"rho_clip": 0.5},
         {"c_clip": 0.5},
@@ -259,7 +270,9 @@ def test_every_option_makes_a_difference(settings):
     assert not torch.equal(plain.parameters.parameter, other.parameters.parameter)
 
 
-@pytest.mark.parametrize("settings", [{"rho_clip": 0}, {"trace_lambda": 1.5}, {"heads": "both"}, {"clip": 0.2}, {"rmsprop_decay": 1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"epochs": 0}, {"rho_clip": 0}, {"trace_lambda": 1.5}, {"heads": "both"}, {"clip": 0.2}, {"rmsprop_decay": 1.0}]
+)
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValidationError):
         IMPALA.Settings(**settings)
