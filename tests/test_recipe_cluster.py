@@ -52,6 +52,7 @@ def test_recorded_matches_are_learned_from_on_one_machine():
 def test_gradients_of_actors_have_one_learner():
     assert load("cartpole/a3c", ["cluster.address=auto"]).cluster is not None
     assert "cluster.learners: given 2; a3c learns alone" in refusal("cluster.learners=2", recipe="cartpole/a3c")
+    assert "cluster.learners: given 2; pg learns from whole episodes" in refusal("cluster.learners=2", recipe="cartpole/pg")
 
 
 def test_a_batch_is_shared_by_learners_in_whole_fragments():

@@ -24,7 +24,7 @@ class Recorder:
 
     def __init__(self, layout: Layout, emit: Emit, names: np.ndarray) -> None:
         self.stage = layout.empty()
-        self.stage["lane"][:] = names
+        self.stage["lane"][:], self.stage["column"][:] = names, 0
         self.cursor = np.zeros(layout.columns, np.int64)
         self._steps = layout.steps
         self._emit = emit
@@ -73,6 +73,7 @@ class Recorder:
             self._observe(at, rows, inputs, legal, decision.value)
             self._emit(self.stage, lanes[rows])
             self.cursor[lanes[rows]] = 0
+            self.stage["column"][lanes[rows]] += 1
         at = self._at(lanes)
         if self._states:
             opened = np.nonzero(self.cursor[lanes] == 0)[0]

@@ -17,15 +17,24 @@ Steps: TypeAlias = dict[str, np.ndarray]
 
 KEPT = ("inputs.", "legal.", "action.", "log_prob.")
 FORGOTTEN = 64
-"""A lane whose episode is not continued while all others are, so many times on average, is dead."""
+"""A lane that is not continued while all others are, so many times on average, is dead."""
 WAITED_FOR = ("reward", "bootstrap", "terminated", "truncated", "learn", "version")
 
 
-class _Open(NamedTuple):
-    """An episode that goes on: its parts so far, and the number of the column that continued it last."""
+class _Lane(NamedTuple):
+    """What came of a lane.
 
-    parts: list[Steps]
-    column: int
+    parts: of the episode that goes on, none where the last one has just ended; None where a column is missing, until an episode ends.
+    number: of its last column; seen: how many columns of all lanes there were then.
+    """
+
+    parts: list[Steps] | None
+    number: int
+    seen: int
+
+    @property
+    def steps(self) -> int:
+        return sum(len(part["learn"]) for part in self.parts or ())
 
 
 class EpisodeBuffer:
@@ -40,7 +49,7 @@ class EpisodeBuffer:
 
     def __init__(self, gamma: np.ndarray, *, bootstrap: bool, max_uses: int, steps: int, open_bytes: int, seed: int) -> None:
         self.dropped = 0
-        """Steps that made way unused since the buffer was made or loaded."""
+        """Steps that made way unused, or whose episode lacks some, since the buffer was made or loaded."""
         self._gamma = gamma.astype(np.float64)
         self._bootstrap = bootstrap
         self._max_uses = max_uses
@@ -50,7 +59,7 @@ class EpisodeBuffer:
         self._draws = 0
         self._steps: Steps = {}
         self._uses = np.zeros(0, np.int64)
-        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._lanes: OrderedDict[int, _Lane] = OrderedDict()
         self._waiting = 0
         self._columns = 0
 
@@ -69,26 +78,33 @@ class EpisodeBuffer:
         return self._waiting
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Takes the fragments of a batch, with the arrays that `Layout` lists; copies what it keeps."""
+        """Takes the fragments of a batch, with the arrays that `Layout` lists; copies what it keeps.
+
+        An episode of which a column is missing, or comes too late, is dropped.
+        """
         ended = batch["terminated"] | batch["truncated"]
         names = [name for name in batch if name in WAITED_FOR or name.startswith(KEPT)]
         arrays = {name: batch[name][: len(ended)] for name in names}
         episodes = []
-        for column, lane in enumerate(batch["lane"].tolist()):
-            parts = self._open.pop(lane).parts if lane in self._open else []
+        for column, (lane, number) in enumerate(zip(batch["lane"].tolist(), batch["column"].tolist(), strict=True)):
+            parts = self._continued(lane, number)
             start = 0
             self._columns += 1
-            for end in (np.flatnonzero(ended[:, column]) + 1).tolist():
-                parts.append({name: array[start:end, column] for name, array in arrays.items()})
-                episodes.append(self._close(parts))
-                parts, start = [], end
-            if start < len(ended):
-                parts.append({name: array[start:, column].copy() for name, array in arrays.items()})
-                self._waiting += len(ended) - start
-            if parts:
-                self._open[lane] = _Open(parts, self._columns)
+            for end in [*(np.flatnonzero(ended[:, column]) + 1).tolist(), None]:
+                part = {name: array[start:end, column] for name, array in arrays.items()}
+                length = len(part["learn"])
+                if parts is None:
+                    self.dropped += length
+                elif end is not None:
+                    episodes.append(self._close([*parts, part]))
+                elif length:
+                    parts.append({name: x.copy() for name, x in part.items()})
+                    self._waiting += length
+                if end is not None:
+                    parts, start = [], end
+            self._lanes[lane] = _Lane(parts, number, self._columns)
         self._keep(episodes)
-        self._forget()
+        self._forget(sum(array[:1, :1].nbytes for array in arrays.values()))
 
     def draw(self, count: int) -> Steps:
         """At most `count` steps `[K, …]`, copies: unseen ones first, then any others, uniformly, none twice.
@@ -108,20 +124,20 @@ class EpisodeBuffer:
 
     def save(self) -> dict[str, np.ndarray]:
         """All that `load` needs to go on exactly; copies."""
-        parts = [part for episode in self._open.values() for part in episode.parts]
-        lanes = [(lane, episode.column) for lane, episode in self._open.items() for _ in episode.parts]
+        parts = [part for lane in self._lanes.values() for part in lane.parts or ()]
+        lanes = [(name, lane.number, lane.seen, -1 if lane.parts is None else len(lane.parts)) for name, lane in self._lanes.items()]
         return {
             "counts": np.array([self._draws, self._columns]),
             "uses": self._uses.copy(),
             **{f"steps.{name}": array.copy() for name, array in self._steps.items()},
-            "open.lane": np.array(lanes, np.int64).reshape(-1, 2),
+            "lanes": np.array(lanes, np.int64).reshape(-1, 4),
             "open.length": np.array([len(part["learn"]) for part in parts], np.int64),
             **{f"open.steps.{name}": array for name, array in _joined(parts).items()},
         }
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Goes on from what `save` gave. Raises CheckpointError where that is no state of such a buffer."""
-        missing = [name for name in ("counts", "uses", "open.lane", "open.length") if name not in state]
+        missing = [name for name in ("counts", "uses", "lanes", "open.length") if name not in state]
         if missing:
             raise CheckpointError(f"this is not the state of an episode buffer: {', '.join(missing)} not in it")
         self.dropped = 0
@@ -129,12 +145,26 @@ class EpisodeBuffer:
         self._uses = state["uses"].copy()
         self._steps = {name.removeprefix("steps."): x.copy() for name, x in state.items() if name.startswith("steps.")}
         joined = {name.removeprefix("open.steps."): x for name, x in state.items() if name.startswith("open.steps.")}
-        self._open.clear()
         ends = np.cumsum(state["open.length"]).tolist()
-        for (lane, column), start, end in zip(state["open.lane"].tolist(), [0, *ends], ends, strict=False):
-            part = {name: x[start:end].copy() for name, x in joined.items()}
-            self._open.setdefault(lane, _Open([], column)).parts.append(part)
+        parts = iter([{name: x[start:end].copy() for name, x in joined.items()} for start, end in zip([0, *ends], ends, strict=False)])
+        self._lanes.clear()
+        for name, number, seen, count in state["lanes"].tolist():
+            self._lanes[name] = _Lane(None if count < 0 else [next(parts) for _ in range(count)], number, seen)
         self._waiting = sum(state["open.length"].tolist())
+
+    def _continued(self, name: int, number: int) -> list[Steps] | None:
+        """The parts that column `number` of a lane follows; None where it does not follow what came of the lane last."""
+        lane = self._lanes.pop(name, None)
+        if lane is None:
+            return None if number else []
+        if number == lane.number + 1:
+            return lane.parts
+        self._drop(lane)
+        return None
+
+    def _drop(self, lane: _Lane) -> None:
+        self._waiting -= lane.steps
+        self.dropped += lane.steps
 
     def _close(self, parts: list[Steps]) -> Steps:
         """The steps of an episode that are to be learned from, with their returns."""
@@ -156,17 +186,14 @@ class EpisodeBuffer:
         self.dropped += int((uses[:excess] == 0).sum())
         self._steps, self._uses = {name: x[excess:] for name, x in steps.items()}, uses[excess:]
 
-    def _forget(self) -> None:
+    def _forget(self, step_bytes: int) -> None:
         """Drops the open episodes that wait in vain, and those that there is no room for."""
-        while self._open:
-            lane, (parts, column) = next(iter(self._open.items()))
-            step_bytes = sum(x[:1].nbytes for x in parts[0].values())
-            if self._columns - column <= FORGOTTEN * len(self._open) and self._waiting * step_bytes <= self._open_bytes:
+        while self._lanes:
+            name, lane = next(iter(self._lanes.items()))
+            if self._columns - lane.seen <= FORGOTTEN * len(self._lanes) and self._waiting * step_bytes <= self._open_bytes:
                 break
-            del self._open[lane]
-            length = sum(len(part["learn"]) for part in parts)
-            self._waiting -= length
-            self.dropped += length
+            del self._lanes[name]
+            self._drop(lane)
 
 
 def discounted(reward: np.ndarray, final: np.ndarray, gamma: np.ndarray) -> np.ndarray:

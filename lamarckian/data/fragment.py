@@ -44,6 +44,7 @@ class Layout:
     | `missed` | [T, B] | int32, ticks |
     | `version` | [T, B] | int64, the version that acted |
     | `lane` | [B] | int64, whose column it is: the same for consecutive columns of a seat, never for two seats |
+    | `column` | [B] | int64, its number among those of its lane, from 0 |
     | `state.<name>` | [B, …] | recurrent state before the first step |
     """
 
@@ -119,7 +120,7 @@ def layout(role: Role, steps: int, columns: int, state: Mapping[str, ArraySpec] 
     fields["bootstrap"] = Field(steps, (rewards,), np.dtype(np.float32))
     fields["missed"] = Field(steps, (), np.dtype(np.int32))
     fields["version"] = Field(steps, (), np.dtype(np.int64))
-    fields["lane"] = Field(0, (), np.dtype(np.int64))
+    fields["lane"] = fields["column"] = Field(0, (), np.dtype(np.int64))
     for name, spec in (state or {}).items():
         fields[f"state.{name}"] = Field(0, spec.shape, spec.dtype)
     return Layout(steps, columns, fields)

@@ -89,6 +89,11 @@ def refuse_impossible(cluster: Cluster, recipe: Any, algorithm: Any) -> None:
         return
     if getattr(algorithm, "from_gradients", False) or not hasattr(algorithm, "peers"):
         raise RecipeError(f"cluster.learners: given {cluster.learners}; {recipe.algorithm.name} learns alone: allowed: 1")
+    if getattr(algorithm, "consecutive", False):
+        raise RecipeError(
+            f"cluster.learners: given {cluster.learners}; {recipe.algorithm.name} learns from whole episodes, "
+            "all of whose fragments must come to one learner: allowed: 1"
+        )
     samples, batch = recipe.fragment_samples, recipe.learner.batch
     if batch % (samples * cluster.learners):
         raise RecipeError(

@@ -46,7 +46,8 @@ class Algorithm(Protocol):
     whether nothing in the recipe says when the run ends. It raises RecipeError where they do not fit.
 
     One that may learn together with others has the attribute `peers`, set before the first update: their updates are as one on all their
-    batches, and end in the same parameters. All of them are made alike, with batches of one layout.
+    batches, and end in the same parameters. All of them are made alike, with batches of one layout. Where all fragments of a lane must
+    come to one of them, it has the attribute `consecutive`, which is True.
 
     One with a replay has besides `save_replay()`, which gives it as arrays by name (views, good until the next update), and
     `load_replay(arrays)`, called after `load_state_dict`; the newest checkpoint alone holds it, so it must do without, too.

@@ -61,6 +61,7 @@ class PG(ActorCritic[PGSettings]):
 
     Settings = PGSettings
     axis = 0
+    consecutive = True
 
     def __init__(self, policy: Policy, role: Role, settings: PGSettings, *, seed: int = 0, **options: Any) -> None:
         if policy.state:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,13 @@ from lamarckian.data.episodes import FORGOTTEN, EpisodeBuffer, discounted
 from lamarckian.errors import CheckpointError
 
 T = 4
+MADE: Counter[int] = Counter()
+"""Columns that `fragment` made of each lane."""
+
+
+@pytest.fixture(autouse=True)
+def none_made():
+    MADE.clear()
 
 
 def buffer(**settings) -> EpisodeBuffer:
@@ -18,7 +27,10 @@ def buffer(**settings) -> EpisodeBuffer:
 
 def fragment(*columns: tuple[int, int, set[int]], truncated: bool = False, bootstrap: float = 0.0, learn: bool = True) -> dict:
     """Columns of (lane, the number of their first step, which of their rows end an episode); a step's number is its input and reward."""
-    count = len(columns)
+    count, made = len(columns), []
+    for lane, _, _ in columns:
+        made.append(MADE[lane])
+        MADE[lane] += 1
     numbers = np.array([[first + t for _, first, _ in columns] for t in range(T + 1)], np.float32)
     ended = np.array([[t in ends for _, _, ends in columns] for t in range(T)])
     return {
@@ -33,6 +45,7 @@ def fragment(*columns: tuple[int, int, set[int]], truncated: bool = False, boots
         "learn": np.full((T, count), learn),
         "version": np.zeros((T, count), np.int64),
         "lane": np.array([lane for lane, _, _ in columns]),
+        "column": np.array(made),
     }
 
 
@@ -63,6 +76,26 @@ def test_a_lane_may_come_twice_in_a_fragment_and_end_often():
     episodes.add(fragment((1, 0, {0, 2}), (1, 4, {3})))
     assert by_number(episodes.draw(10)) == {0: 0.0, 1: 2.0, 2: 2.0, 3: 3 + 2 + 1.25 + 6 / 8 + 7 / 16, 4: 8.875, 5: 9.75, 6: 9.5, 7: 7.0}
     assert episodes.waiting == 0
+
+
+def test_an_episode_that_lacks_a_column_is_dropped_and_counted():
+    episodes = buffer()
+    episodes.add(fragment((1, 0, set()), (2, 100, set())))
+    lost = fragment((1, 4, {1}))
+    episodes.add(fragment((1, 8, {2}), (2, 104, {0})))  # of another episode than the first, though nobody can see where it began
+    assert sorted(by_number(episodes.draw(20))) == [100, 101, 102, 103, 104]
+    assert (episodes.waiting, episodes.dropped) == (1 + 3, T + 3)
+    episodes.add(fragment((1, 12, {0})))
+    assert by_number(episodes.draw(2)) == {11: 17.0, 12: 12.0}
+    episodes.add(lost)  # too late
+    assert (episodes.waiting, episodes.dropped) == (3 + 2, T + 3 + 3 + 2)
+
+
+def test_an_episode_whose_beginning_is_unknown_is_dropped():
+    episodes = buffer()
+    fragment((1, 0, set()))
+    episodes.add(fragment((1, 4, {1})))
+    assert (len(episodes), episodes.waiting, episodes.dropped) == (0, 2, 2)
 
 
 @pytest.mark.parametrize(("bootstrap", "worth"), [(False, 3.0), (True, 3 + 0.5 * 6)])
@@ -116,13 +149,13 @@ def test_episodes_of_the_dead_are_forgotten():
 
 
 def test_open_episodes_are_bounded_and_those_not_continued_make_way():
-    one_step = sum(x[0, :1].nbytes for name, x in fragment((1, 0, set())).items() if name not in ("value", "lane"))
+    one_step = sum(x[0, :1].nbytes for name, x in fragment((9, 0, set())).items() if name not in ("value", "lane", "column"))
     episodes = buffer(open_bytes=3 * T * one_step)
     episodes.add(fragment((1, 0, set()), (2, 10, set()), (3, 20, set())))
     episodes.add(fragment((1, 4, set())))
     assert (episodes.waiting, episodes.dropped) == (3 * T, T)
     episodes.add(fragment((1, 8, {0}), (2, 14, {0})))
-    assert sorted(by_number(episodes.draw(100))) == [*range(9), 14]
+    assert sorted(by_number(episodes.draw(100))) == [*range(9)]  # not 14, whose beginning made way
 
 
 def test_steps_that_a_script_decided_count_in_returns_only():
