@@ -8,8 +8,9 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from lamarckian.actor.crew import ONE_THREAD
@@ -37,8 +38,16 @@ PATIENCE_S = 30.0
 """After so long without a batch, people are told."""
 REPORT_BYTES = 1 << 20
 """The size of what a station says of its processes and their last words, at most."""
+Said = TypeVar("Said")
 FEWEST = 2
 """Fragments for which a memory pool has room at least: one that waits, and one that comes."""
+
+
+class Beside(msgspec.Struct, frozen=True, tag=True):
+    """What another learner says once a second to the first: how its machine stands, and what people should know."""
+
+    status: MachineStatus
+    notes: list[str]
 
 
 class Helpers:
@@ -74,13 +83,14 @@ class Desk:
         assert section is not None
         self._note = note
         self._reports: dict[str, tuple[float, Report]] = {}
+        self._learners: dict[str, tuple[float, Beside]] = {}
         self._root: RootStatistics | None = None
         with contextlib.ExitStack() as stack:
             self.board = VersionBoard.create(len(publication))
             stack.callback(self.board.close)
             terms = replace(open_terms(post.addresses.network, section.keys), message_bytes=REPORT_BYTES)
-            self._stations = Inbox((Report,), post.addresses.desk, terms)
-            stack.callback(self._stations.close)
+            self._inbox = Inbox((Report, Beside), post.addresses.desk, terms)
+            stack.callback(self._inbox.close)
             self._statistics = Inbox((RootStatistics,), local_address())
             stack.callback(self._statistics.close)
             host, port = host_port(post.addresses.root)
@@ -100,25 +110,36 @@ class Desk:
             self._stack = stack.pop_all()
 
     def listen(self) -> None:
-        """Hears what stations and the root have to say."""
+        """Hears what stations, other learners and the root have to say."""
         now = time.monotonic()
-        for machine, report in batch(self._stations):
-            if machine == report.status.name:
-                self._reports[machine] = now, report
-                for text in report.notes:
+        while heard := list(batch(self._inbox)):  # all of it: between two updates there may be more than a batch
+            for name, said in heard:
+                if name != said.status.name:
+                    continue
+                if isinstance(said, Report):
+                    self._reports[name] = now, said
+                else:
+                    self._learners[name] = now, said
+                for text in said.notes:
                     self._note(text)
         for _, statistics in batch(self._statistics):
             self._root = statistics
-        self._reports = {machine: told for machine, told in self._reports.items() if now - told[0] <= HEARD_S}
+        self._reports = _of_late(self._reports, now)
+        self._learners = _of_late(self._learners, now)
 
     @property
     def machines(self) -> list[MachineStatus]:
         """What stations said of themselves that were heard of late."""
         return [report.status for _, report in self._reports.values()]
 
+    @property
+    def learners(self) -> list[MachineStatus]:
+        """The same of other learners."""
+        return [said.status for _, said in self._learners.values()]
+
     def metrics(self) -> dict[str, float]:
         """Of the machines, their dispatches, and the broadcast."""
-        line: dict[str, float] = {"machines": len(self.machines), "machines/refused": self._stations.statistics().refused}
+        line: dict[str, float] = {"machines": len(self.machines), "machines/refused": self._inbox.statistics().refused}
         line |= {f"machine/{machine.name}/cpu": machine.cpu for machine in self.machines}
         dispatches = [report.dispatch for _, report in self._reports.values() if report.dispatch is not None]
         for name in ("kept", "kept_bytes", "sent_bytes", "resent"):
@@ -155,6 +176,7 @@ class DistantFleet:
         self._notes: list[str] = []
         self._told_s = 0.0
         self._came_s = time.monotonic()
+        self._held: Batch | None = None
         if post.rank:
             note = self._notes.append
         with contextlib.ExitStack() as stack:
@@ -185,8 +207,10 @@ class DistantFleet:
         self._helpers.check()
         if self._desk is not None:
             self._desk.listen()
-        batch, now = self._batches.get(timeout_s=0.2), time.monotonic()
-        if batch is not None:
+        if self._held is None:
+            self._held = self._batches.get(timeout_s=0.2)
+        now = time.monotonic()
+        if self._held is not None:
             self._came_s = now
         elif now - self._came_s > PATIENCE_S:
             self._came_s = now
@@ -195,11 +219,12 @@ class DistantFleet:
             )
         if self._outbox is not None and now - self._told_s >= REPORT_S:
             self._told_s = now
-            if self._outbox.send(Report(self.machines(self._reader.version)[0], None, self._notes[:])):
+            if self._outbox.send(Beside(self.machines(self._reader.version)[0], self._notes[:])):
                 self._notes.clear()
-        return batch
+        return self._held
 
     def recycle(self, batch: Batch) -> None:
+        self._held = None
         self._batches.recycle(batch)
 
     def publish(self, version: int, publication: np.ndarray) -> None:
@@ -219,19 +244,23 @@ class DistantFleet:
         return line | (self._desk.metrics() if self._desk is not None else {})
 
     def machines(self, version: int) -> list[MachineStatus]:
-        """This one first, with the learner and what stands beside it."""
+        """This one first, with the learner and what stands beside it; then those of other learners, and of stations."""
         counts = self._reader.statistics()
         own = {f"learner-{self._rank}": (os.getpid(), 0)}
         own |= {name: (there.pid, there.attempt) for name, there in self._helpers.processes.items()}
         queues = {"pool waiting": counts.waiting, "pool occupancy": counts.used_bytes / counts.size_bytes}
         here = self._processes.machine(f"learner-{self._rank}", platform.node(), cores(), own, version, 0, queues)
-        return [here, *(self._desk.machines if self._desk is not None else [])]
+        return [here, *(self._desk.learners + self._desk.machines if self._desk is not None else [])]
 
     def save(self) -> None:
         """Processes cannot be saved where they stand: a resumed run starts new matches."""
 
     def close(self) -> None:
         self._stack.close()
+
+
+def _of_late(told: dict[str, tuple[float, Said]], now: float) -> dict[str, tuple[float, Said]]:
+    return {name: (when, said) for name, (when, said) in told.items() if now - when <= HEARD_S}
 
 
 def _settings(plan: Plan, post: Post) -> PoolSettings:

@@ -25,6 +25,7 @@ _LOG = logging.getLogger(__name__)
 def main(config: dict[str, Any]) -> None:
     """Learns until the training is over; `config` is a `Post`."""
     post = msgspec.convert(config, Post)
+    post.show_gpu()
     if post.rank:
         follow(post)
     else:

@@ -7,6 +7,7 @@ to show.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -48,11 +49,13 @@ class Post(msgspec.Struct, frozen=True):
     rank: its place among the learners; the first, 0, publishes, records and saves. recipe: in its plain form.
     folder: of the run, and `told`, where the supervisor listens: for the first alone.
     resume: go on from the newest checkpoint. taken: as `lamarckian.evaluate.training.train` has it.
+    gpu: which of those that its machine has to give; None: it learns on the CPU, or on what the recipe says where it is alone.
     """
 
     rank: int
     recipe: dict[str, Any]
     addresses: Addresses
+    gpu: int | None = None
     folder: str = ""
     told: str = ""
     resume: bool = False
@@ -61,6 +64,12 @@ class Post(msgspec.Struct, frozen=True):
     def resolved(self) -> Recipe:
         """The recipe, which was checked where it came from; files that it names need not be on this machine."""
         return validate(Recipe, self.recipe)
+
+    def show_gpu(self) -> None:
+        """Lets this process see its own GPU alone; before CUDA is used. What Ray or a person hid stays hidden."""
+        if self.gpu is not None:
+            shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+            os.environ["CUDA_VISIBLE_DEVICES"] = shown.split(",")[self.gpu] if shown else str(self.gpu)
 
     @contextmanager
     def join(self, device: str) -> Iterator[Ring | None]:

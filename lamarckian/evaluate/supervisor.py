@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -92,7 +91,7 @@ class Supervisor:
     def run(self) -> Summary:
         """Trains to the end."""
         with interrupts(self._interrupt):
-            self._start_learners()
+            self._begin()
             assert self._addresses is not None
             if self._addresses.network and self._section.keys is None:
                 self._progress.note(
@@ -129,6 +128,8 @@ class Supervisor:
         """What has become of processes. Of learners, several may end for one reason: that is one death."""
         ends = [] if self._summary is not None else [*self._home.poll(), *self._cluster.poll()]
         for end in ends:
+            if end.name == FIRST:
+                self._first_pid = 0
             if end.name in self._stations:
                 self._restation(end)
             elif end.name in self._learners and end.code != 0:  # else the first has ended the training, and is only still saving
@@ -152,29 +153,60 @@ class Supervisor:
             self._progress.note(f"machine {name} has come")
             self._left_out.pop(name, None)
         self._machines = there
+        for name in self._stations.values():
+            if now - self._left_out.get(name, now) > AGAIN_S:  # it works again, and is worth a word should it fail once more
+                del self._left_out[name]
         for machine in there.values():
-            if machine.name not in self._stations.values() and now >= self._left_out.get(machine.name, 0.0):
+            if machine.name not in self._stations.values() and not self._is_left_out(machine.name):
                 self._start_station(machine)
                 return
         self._looked_s = now
 
+    def _begin(self) -> None:
+        """Starts learners on machines that can have them; one may be going, and nobody know it yet."""
+        for tries in range(MAX_DEATHS, -1, -1):
+            try:
+                return self._start_learners()
+            except ProcessError as error:
+                if not tries:
+                    raise
+                self._progress.note(f"a learner cannot be started; trying again: {error}")
+                self._stop_learners()
+                self._machines = {machine.name: machine for machine in self._cluster.machines()}
+
+    def _stop_learners(self) -> None:
+        self._first_pid = 0
+        for name, (cluster, _) in self._learners.items():
+            cluster.stop(name)
+        self._learners.clear()
+        self._fallen.clear()
+
     def _start_learners(self) -> None:
         """All of them; and stations anew, where their pools are elsewhere than before."""
-        taken = seats(list(self._machines.values()), self._section.learners)
+        own, *others = self._machines.values()
+        able = [machine for machine in others if not self._is_left_out(machine.name)]
+        taken = seats([own, *able], self._section.learners)
         fixed = bool(self._section.port) and self._section.address != "local"  # where one machine passes for several, each has a relay
         where = addresses(self._host, self._ports, taken, fixed)
         recipe = self._recipe.model_dump(mode="json")
         if len(taken) > 1 and taken[0].gpu is None:
+            if recipe["learner"]["device"] == "cuda":
+                raise RecipeError(
+                    f"learner.device: given cuda; the machines {', '.join(self._machines)} have not a GPU to give to each of {len(taken)} "
+                    "learners: allowed: cpu, auto, or fewer cluster.learners"
+                )
             recipe["learner"]["device"] = "cpu"
         for rank, seat in enumerate(taken):
-            name, post = f"learner-{rank}", Post(rank, recipe, where)
+            name, post = f"learner-{rank}", Post(rank, recipe, where, seat.gpu)
             if rank == 0:
-                post = Post(rank, recipe, where, str(self._run.folder.resolve()), self._inbox.address, self._resume, self._taken)
+                post = Post(rank, recipe, where, seat.gpu, str(self._run.folder.resolve()), self._inbox.address, self._resume, self._taken)
             cluster = self._cluster if rank else self._home
             machine = seat.machine.name if rank else None
-            environment = {} if seat.gpu is None else {"CUDA_VISIBLE_DEVICES": str(seat.gpu)}
-            config = msgspec.to_builtins(post)
-            process = cluster.start(name, "lamarckian.evaluate.learning:main", config, environment=environment, machine=machine)
+            try:
+                process = cluster.start(name, "lamarckian.evaluate.learning:main", msgspec.to_builtins(post), machine=machine)
+            except ProcessError:
+                self._left_out[seat.machine.name] = time.monotonic() + AGAIN_S
+                raise
             self._learners[name] = cluster, seat
             if rank == 0:
                 self._first_pid = process.pid
@@ -230,23 +262,17 @@ class Supervisor:
         """All learners go on from the newest checkpoint, for together they were at one version."""
         if end.failure is not None and end.failure.kind not in PASSING:
             end.check()
-        for _ in range(MAX_DEATHS + 1):
-            if self._stopping:
-                raise KeyboardInterrupt
-            self._ends.append(end)
-            if deaths(self._ends) > MAX_DEATHS:
-                raise ProcessError(f"learners ended {len(self._ends)} times without getting any further: {end.describe()}")
-            self._first_pid = 0
-            for name, (cluster, _) in self._learners.items():
-                cluster.stop(name)
-            self._learners.clear()
-            self._fallen.clear()
-            self._machines = {machine.name: machine for machine in self._cluster.machines()}
-            self._resume, self._taken, self._updates = True, None, -1
-            saved = checkpoint.saved(self._run)
-            self._progress.note(f"{end.describe()}; going on from {f'checkpoint {saved[-1]}' if saved else 'the beginning'}")
-            with contextlib.suppress(ProcessError):  # a machine that is going, too
-                return self._start_learners()
+        if self._stopping:
+            raise KeyboardInterrupt
+        self._ends.append(end)
+        if deaths(self._ends) > MAX_DEATHS:
+            raise ProcessError(f"learners ended {len(self._ends)} times without getting any further: {end.describe()}")
+        self._stop_learners()
+        self._machines = {machine.name: machine for machine in self._cluster.machines()}
+        self._resume, self._taken = True, None
+        saved = checkpoint.saved(self._run)
+        self._progress.note(f"{end.describe()}; going on from {f'checkpoint {saved[-1]}' if saved else 'the beginning'}")
+        self._begin()
 
     def _restation(self, end: Exit) -> None:
         machine = self._stations.pop(end.name)
@@ -268,6 +294,9 @@ class Supervisor:
         if machine not in self._left_out:
             self._progress.note(why)
         self._left_out[machine] = time.monotonic() + seconds
+
+    def _is_left_out(self, machine: str) -> bool:
+        return time.monotonic() < self._left_out.get(machine, 0.0)
 
     def _interrupt(self) -> None:
         if self._stopping:

@@ -31,7 +31,10 @@ class Fleet(Protocol):
         ...
 
     def get(self) -> Batch | None:
-        """The next batch, whole; None where there is none yet. Give it back with `recycle`."""
+        """The next batch, whole; None where there is none yet. Give it back with `recycle`.
+
+        A learner among others asks again until all of them have one, and gets the same.
+        """
         ...
 
     def recycle(self, batch: Batch) -> None: ...
@@ -70,7 +73,6 @@ class Learner:
         self._fleet = fleet
         self._measure = measure
         self._ring = ring
-        self._batch: Batch | None = None
         if ring is not None:
             self.version = begin(algorithm, ring, version)
 
@@ -82,8 +84,8 @@ class Learner:
         RingError where one of them is lost.
         """
         with self.meter.timing("wait"):
-            batch = self._batch = self._batch or self._fleet.get()
-        agreed = self._agree(share)
+            batch = self._fleet.get()
+        agreed = self._agree(batch is not None, share)
         if batch is None or agreed is None:
             return None
         if "version" in batch.arrays:  # of recorded matches there is none
@@ -94,7 +96,6 @@ class Learner:
             self._fleet.publish(self.version, publication(self._algorithm))
         report = Report(batch.steps, batch.results, batch.seconds, {**batch.metrics, **values, **self._measure(batch)})
         self._fleet.recycle(batch)
-        self._batch = None
         reports = [report] if self._ring is None else self._reports(self._ring, report)
         for one in reports:
             self.meter.add(one.steps, one.results, one.seconds, one.metrics)
@@ -105,12 +106,12 @@ class Learner:
         if self._ring is not None:
             tell(self._ring, Intent(ends=True))
 
-    def _agree(self, share: float) -> float | None:
+    def _agree(self, ready: bool, share: float) -> float | None:
         """The share of rank 0, once everybody has a batch; None until then, and at the end."""
         if self._ring is None:
             return share
         weights = getattr(self._algorithm, "reward_weights", {})
-        intents = tell(self._ring, Intent(self._batch is not None, False, share, weights))
+        intents = tell(self._ring, Intent(ready, False, share, weights))
         first, self.ended = intents[0], intents[0].ends
         if not all(intent.ready for intent in intents):
             return None

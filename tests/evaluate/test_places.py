@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lamarckian.cluster.interface import Machine
 from lamarckian.errors import MisuseError
 from lamarckian.evaluate.places import Seat, addresses, ports, seats
+from lamarckian.evaluate.posts import Addresses, Post
 
 HOME, OTHER, THIRD = Machine("home", "10.0.0.1", 8), Machine("other", "10.0.0.2", 8), Machine("third", "10.0.0.3", 8)
 
@@ -31,6 +33,15 @@ def test_learners_go_to_gpus_first():
 @pytest.mark.parametrize("machines", [[with_gpus(HOME, 1), OTHER], [HOME, with_gpus(OTHER, 1)]], ids=["first", "second"])
 def test_where_one_learner_has_no_gpu_none_learns_on_one(machines):
     assert [seat.gpu for seat in seats(machines, 2)] == [None, None]
+
+
+@pytest.mark.parametrize(("shown", "gpu", "left"), [(None, 1, "1"), ("3,5", 1, "5"), ("3", 0, "3"), ("3,5", None, "3,5")])
+def test_a_learner_sees_its_own_gpu_of_those_that_are_shown(shown, gpu, left, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if shown is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    Post(0, {}, Addresses("", "", "", "", [], 0), gpu).show_gpu()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == left
 
 
 def test_more_learners_than_gpus_learn_on_processors():

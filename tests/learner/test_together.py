@@ -32,11 +32,15 @@ class Fleet:
         self.published: dict[int, np.ndarray] = {}
         self.recycled: list[Batch] = []
         self._batches = list(batches)
+        self._held: Batch | None = None
 
     def get(self) -> Batch | None:
-        return self._batches.pop(0) if self._batches else None
+        if self._held is None and self._batches:
+            self._held = self._batches.pop(0)
+        return self._held
 
     def recycle(self, batch: Batch) -> None:
+        self._held = None
         self.recycled.append(batch)
 
     def publish(self, version: int, publication: np.ndarray) -> None:
