@@ -11,7 +11,7 @@ from lamarckian.ops.returns import _accumulate
 
 
 class VTrace(NamedTuple):
-    """Both `[T, B, R]`. target_t: v_t, what the values are to become. advantage_t: already times the clipped ratio."""
+    """Both `[T, B, R]`. target_t: v_t, what the values are to become. advantage_t: A_t, already times the clipped ratio."""
 
     target_t: Tensor
     advantage_t: Tensor
@@ -28,7 +28,7 @@ def vtrace(
     *,
     rho_clip: float,
     c_clip: float,
-    advantage_rho_clip: float,
+    advantage_rho_clip: float | None,
     trace_lambda: float,
 ) -> VTrace:
     """V-trace (Espeholt et al. 2018, eq. 1 and §4.2, https://arxiv.org/abs/1802.01561), with ρ_t = π(a_t|s_t) / μ(a_t|s_t):
@@ -36,7 +36,8 @@ def vtrace(
         δ_t = min(ρ̄, ρ_t) (r_t + γ V(s_{t+1}) − V(s_t)),    v_t − V(s_t) = δ_t + γλ min(c̄, ρ_t) (v_{t+1} − V(s_{t+1}))
         A_t = min(ρ̄', ρ_t) (r_t + γ v_{t+1} − V(s_t))
 
-    ratio_t: ρ_t `[T, B]`; rho_clip, c_clip, advantage_rho_clip: ρ̄, c̄ and ρ̄'; trace_lambda: λ of the paper's remark 2.
+    ratio_t: ρ_t `[T, B]`; rho_clip, c_clip, advantage_rho_clip: ρ̄, c̄ and ρ̄'; trace_lambda: λ of the paper's remark 2. Without ρ̄', A_t is
+    without its first factor.
     The other arguments as in `advantages`: where an episode ends, v_{t+1} is 0, or `bootstrap_t` where it was truncated; after the last
     row it is `value_tT[-1]`. Without gradients. With all ratios, clips and λ at 1, v_t is the discounted return.
     """
@@ -48,4 +49,5 @@ def vtrace(
         decay_t = going_on_t * (gamma * trace_lambda) * ratio_t.clamp(max=c_clip)
         correction_t = _accumulate(ratio_t.clamp(max=rho_clip) * error_t, decay_t)
         error_t[:-1] += going_on_t[:-1] * gamma * correction_t[1:]
-        return VTrace(value_t + correction_t, ratio_t.clamp(max=advantage_rho_clip) * error_t)
+        weight_t = 1.0 if advantage_rho_clip is None else ratio_t.clamp(max=advantage_rho_clip)
+        return VTrace(value_t + correction_t, weight_t * error_t)

@@ -116,7 +116,9 @@ class A3C(ActorCritic[A3CSettings]):
             chunk["reward"], value_tT, chunk["bootstrap"], chunk["terminated"], chunk["truncated"], self._gamma, self.settings.gae_lambda
         )
         target = (advantage + value_tT[:-1]).flatten(0, 1)
-        loss, terms = columns.loss(self, found, weight, [(advantage @ self._reward_weights).flatten()], target, entropy_weight)
+        scalar = (advantage @ self._reward_weights).flatten()
+        objectives = (scalar * evaluation.log_prob for evaluation in found.evaluations.values())
+        loss, terms = columns.loss(self, found, weight, objectives, target, entropy_weight)
         with torch.no_grad():
             acted = [behaviour_log_prob(chunk[f"log_prob.{name}"].flatten(), x) for name, x in found.evaluations.items()]
             ratio = ops.ratio(sum(x.log_prob for x in found.evaluations.values()), sum(acted))  # type: ignore[arg-type]

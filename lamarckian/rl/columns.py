@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -51,20 +51,20 @@ def loss(
     learner: ActorCritic[SettingsOf],
     found: Evaluated,
     weight: Tensor,
-    advantages: list[Tensor],
+    objectives: Iterable[Tensor],
     target: Tensor,
     entropy_weight: float,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """−Σ A log π − w_H Σ H + w_V Σ error(V, target), and its terms as `Loss` has them; sums weighted by `weight` `[T·B]`.
+    """−Σ objective − w_H Σ H + w_V Σ error(V, target), and its terms as `Loss` has them; sums weighted by `weight` `[T·B]`.
 
-    advantages: `[T·B]`, one for all heads or one for each. target: of the values, `[T·B, R]`. Both without gradients.
+    objectives: of each head, such as A log π, `[T·B]`. target: of the values, `[T·B, R]`, without gradients.
     """
     value = found.value_tT[:-1].flatten(0, 1)
     value_loss = weight @ learner.value_error()(value, target)
     total = learner.settings.value_weight * value_loss.sum()
     terms: dict[str, Tensor] = {}
-    for index, (name, (log_prob, entropies, active)) in enumerate(found.evaluations.items()):
-        policy_loss, entropy = -(weight @ (advantages[index % len(advantages)] * log_prob)), weight @ entropies
+    for objective, (name, (_, entropies, active)) in zip(objectives, found.evaluations.items(), strict=True):
+        policy_loss, entropy = -(weight @ objective), weight @ entropies
         total = total + policy_loss - entropy_weight * entropy
         terms[f"loss.policy.{name}"], terms[f"entropy.{name}"] = policy_loss.detach(), entropy.detach()
         terms[f"active.{name}"] = weight.sum() if active is None else weight @ active.float()

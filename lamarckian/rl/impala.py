@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from lamarckian import ops
@@ -23,6 +23,8 @@ class IMPALASettings(ActorCriticSettings):
     heads: "joint": one ratio, the product of all active heads'; "decoupled": V-trace for each head with its own ratio; the heads'
         policy losses add up, and the value loss is their mean.
     rho_clip, c_clip, advantage_rho_clip, trace_lambda: see `ops.vtrace`.
+    clip: ε of PPO's surrogate, which then takes the place of the policy gradient: A is not weighted by min(ρ̄', ρ), but by each head's
+        own ratio, within 1 ± ε. So V-trace goes with several epochs (APPO; Luo et al. 2019, https://arxiv.org/abs/1912.00167).
     """
 
     epochs: int = Field(default=1, ge=1)
@@ -31,7 +33,14 @@ class IMPALASettings(ActorCriticSettings):
     c_clip: float = Field(default=1.0, gt=0)
     advantage_rho_clip: float = Field(default=1.0, gt=0)
     trace_lambda: float = Field(default=1.0, ge=0, le=1)
+    clip: float | None = Field(default=None, gt=0)
     optimizer: Literal["adam", "rmsprop"] = "rmsprop"
+
+    @model_validator(mode="after")
+    def _one_clip(self) -> IMPALASettings:
+        if self.clip is not None and "advantage_rho_clip" in self.model_fields_set:
+            raise ValueError("clip: given, and advantage_rho_clip, too, by which a surrogate's advantages are not weighted: leave one out")
+        return self
 
 
 class IMPALA(ActorCritic[IMPALASettings]):
@@ -42,7 +51,7 @@ class IMPALA(ActorCritic[IMPALASettings]):
 
     | metric | mean over the update's steps, unless said otherwise |
     | --- | --- |
-    | `loss.policy` | −A log π, summed over heads |
+    | `loss.policy` | −A log π, or −surrogate, summed over heads |
     | `loss.value`, `loss.value.<reward>` | summed over rewards; each, where there are several |
     | `entropy.<head>` | nats, over the samples where the head is active |
     | `kl` | k3 estimate of KL(policy that acted ‖ policy now), summed over heads |
@@ -77,8 +86,20 @@ class IMPALA(ActorCritic[IMPALASettings]):
             advantages = [(trace.advantage_t @ self._reward_weights).flatten() for trace in traces]
             target = torch.stack([trace.target_t for trace in traces]).mean(0).flatten(0, 1)
             ratio_terms = self._ratio_terms(ratios, weight, used)
-        loss, terms = columns.loss(self, found, weight, advantages, target, entropy_weight)
+        objectives = (
+            self._objective(evaluation, chunk[f"log_prob.{name}"].flatten(), advantages[index % len(advantages)])
+            for index, (name, evaluation) in enumerate(found.evaluations.items())
+        )
+        loss, terms = columns.loss(self, found, weight, objectives, target, entropy_weight)
         return Loss(loss, terms | ratio_terms, largest(ratios * (weight > 0)))
+
+    def _objective(self, evaluation: Evaluation, recorded: Tensor, advantage: Tensor) -> Tensor:
+        """What a head's policy is to make large, `[T·B]`."""
+        if self.settings.clip is None:
+            return advantage * evaluation.log_prob
+        ratio = ops.ratio(evaluation.log_prob, behaviour_log_prob(recorded, evaluation))
+        surrogate = ops.clipped_surrogate(ratio, advantage, self.settings.clip)
+        return surrogate if evaluation.active is None else torch.where(evaluation.active, surrogate, 0.0)
 
     def _ratios(self, evaluations: Mapping[str, Evaluation], chunk: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Ratios `[1, T·B]`, or `[heads, T·B]` where decoupled; and where they count, bool, the same."""
@@ -95,7 +116,7 @@ class IMPALA(ActorCritic[IMPALASettings]):
         return ops.vtrace(
             ratio_t, chunk["reward"], value_tT, chunk["bootstrap"], chunk["terminated"], chunk["truncated"], self._gamma,
             rho_clip=settings.rho_clip, c_clip=settings.c_clip,
-            advantage_rho_clip=settings.advantage_rho_clip, trace_lambda=settings.trace_lambda,
+            advantage_rho_clip=settings.advantage_rho_clip if settings.clip is None else None, trace_lambda=settings.trace_lambda,
         )  # fmt: skip
 
     def _ratio_terms(self, ratios: Tensor, weight: Tensor, used: Tensor) -> dict[str, Tensor]:

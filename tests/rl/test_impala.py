@@ -66,19 +66,21 @@ def test_learns_continuous_actions():
     assert (best["aim"] - x[:, :2]).abs().mean() < 0.25
 
 
+@pytest.mark.parametrize("clip", [None, 0.2])
 @pytest.mark.parametrize("heads", ["joint", "decoupled"])
-def test_the_gradient_is_that_of_the_paper(heads):
-    """By hand, column by column: −Σ A log π − w Σ H + ½ · ½ Σ (v − V)², over all samples."""
-    impala = learner(TWO, heads=heads, entropy_weight=0.03, gamma=0.9, rho_clip=1.2, c_clip=0.9, **ONE_STEP)
+def test_the_gradient_is_that_of_the_paper(heads, clip):
+    """By hand, column by column: −Σ A log π − w Σ H + ½ · ½ Σ (v − V)², over all samples; with PPO's surrogate for A log π."""
+    impala = learner(TWO, heads=heads, entropy_weight=0.03, gamma=0.9, rho_clip=1.2, c_clip=0.9, clip=clip, **ONE_STEP)
     batch = long_matches(impala, off=0.5)
     twin = build(Policy, TWO, 0, hidden=(32,))
-    clips = {"rho_clip": 1.2, "c_clip": 0.9, "advantage_rho_clip": 1.0, "trace_lambda": 1.0}
+    clips = {"rho_clip": 1.2, "c_clip": 0.9, "advantage_rho_clip": 1.0 if clip is None else None, "trace_lambda": 1.0}
     loss = torch.zeros(())
     for b in range(B):
         outputs = twin({"x": batch["inputs.x"][:, b]})
         actions = {name: batch[f"action.{name}"][:, b] for name in TWO.heads}
         found = evaluate(TWO, twin.heads, {name: type(p)(p.logits[:T]) for name, p in outputs.heads.items()}, actions, {})
-        ratios = {name: (found[name].log_prob - batch[f"log_prob.{name}"][:, b]).exp().detach() for name in TWO.heads}
+        own = {name: (found[name].log_prob - batch[f"log_prob.{name}"][:, b]).exp() for name in TWO.heads}
+        ratios = {name: ratio.detach() for name, ratio in own.items()}
         if heads == "joint":
             ratios = dict.fromkeys(TWO.heads, ratios["a"] * ratios["b"])
         parts = [batch[name][:, b : b + 1] for name in ("bootstrap", "terminated", "truncated")]
@@ -87,7 +89,12 @@ def test_the_gradient_is_that_of_the_paper(heads):
             for name, ratio in ratios.items()
         }
         for name, trace in traces.items():
-            loss = loss - (trace.advantage_t.flatten() * found[name].log_prob).sum() - 0.03 * found[name].entropy.sum()
+            advantage = trace.advantage_t.flatten()
+            if clip is None:
+                objective = advantage * found[name].log_prob
+            else:
+                objective = torch.minimum(own[name] * advantage, own[name].clamp(1 - clip, 1 + clip) * advantage)
+            loss = loss - objective.sum() - 0.03 * found[name].entropy.sum()
         target = (traces["a"].target_t + traces["b"].target_t).flatten() / 2
         loss = loss + 0.5 * 0.5 * (target - outputs.value[:T, 0]).square().sum()
     (loss / (T * B)).backward()
@@ -254,6 +261,7 @@ def test_two_epochs_are_two_updates_by_the_same_batch():
         {"c_clip": 0.5},
         {"advantage_rho_clip": 0.5},
         {"trace_lambda": 0.5},
+        {"clip": 0.2},
         {"optimizer": "adam"},
         {"value_loss": "huber"},
         {"final_entropy_weight": 0.0},
@@ -271,7 +279,8 @@ def test_every_option_makes_a_difference(settings):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"epochs": 0}, {"rho_clip": 0}, {"trace_lambda": 1.5}, {"heads": "both"}, {"clip": 0.2}, {"rmsprop_decay": 1.0}]
+    "settings",
+    [{"epochs": 0}, {"rho_clip": 0}, {"trace_lambda": 1.5}, {"heads": "both"}, {"clip": 0.2, "advantage_rho_clip": 2}, {"gae_lambda": 0.9}],
 )
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValidationError):
