@@ -38,7 +38,7 @@ class IMPALASettings(ActorCriticSettings):
 
     @model_validator(mode="after")
     def _one_clip(self) -> IMPALASettings:
-        if self.clip is not None and "advantage_rho_clip" in self.model_fields_set:
+        if self.clip is not None and self.advantage_rho_clip != 1:
             raise ValueError("clip: given, and advantage_rho_clip, too, by which a surrogate's advantages are not weighted: leave one out")
         return self
 
