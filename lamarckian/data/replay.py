@@ -145,6 +145,11 @@ class Replay:
         return self.eligible * self.steps // self._unit
 
     @property
+    def full(self) -> bool:
+        """Whether old columns make way for new ones."""
+        return self._held == self._columns or self._held < self._used
+
+    @property
     def samples(self) -> int:
         """Steps that it holds."""
         return self._held * self.steps

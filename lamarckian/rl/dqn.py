@@ -36,7 +36,7 @@ class DQNSettings(BaseModel):
     minibatch: samples of one step of the optimiser. replay_ratio: samples drawn for each that was played; it decides how many steps
         an update makes.
     replay_size: what the replay may take of the memory; replay_samples: how many samples it holds at most, None for as many as fit.
-    learning_starts: no step before the replay has so many samples to draw.
+    learning_starts: no step before the replay has so many samples to draw, or is full.
     n_step: rewards of a target; windows are shorter at the end of a fragment's column, see `Replay.windows`.
     double: the online network chooses the action whose value the target network gives (van Hasselt et al. 2016).
     prioritised: samples are drawn by (|TD error| + priority_epsilon)^priority_exponent and weighed by importance_exponent, β, which goes
@@ -178,7 +178,8 @@ class DQN:
         started = perf_counter()
         replay = self._filled(batch)
         spent["store"] = perf_counter() - started
-        sums = torch.tensor([batch["learn"].numel(), int(batch["learn"].sum()), replay.eligible_samples >= settings.learning_starts])
+        ready = replay.eligible_samples >= settings.learning_starts or (replay.full and replay.eligible > 0)
+        sums = torch.tensor([batch["learn"].numel(), int(batch["learn"].sum()), ready])
         self.peers.add(sums)
         played, learnable, all_ready = sums.tolist()
         self._played += played
@@ -264,8 +265,8 @@ class DQN:
         replay = Replay(self.role, steps, self._size_bytes, settings.replay_samples, self.policy.state)
         if settings.learning_starts > replay.capacity:
             raise RecipeError(
-                f"algorithm.learning_starts: given {settings.learning_starts:,}; the replay has room for {replay.capacity:,} samples, so "
-                "that nothing would ever be learned; give fewer, or a larger algorithm.replay_size or algorithm.replay_samples"
+                f"algorithm.learning_starts: given {settings.learning_starts:,}; the replay has room for {replay.capacity:,} samples; "
+                "give fewer, or a larger algorithm.replay_size or algorithm.replay_samples"
             )
         self._replay = replay
 

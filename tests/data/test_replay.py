@@ -162,7 +162,7 @@ def test_columns_that_need_more_frames_drive_out_older_ones_sooner():
         fragment = play(SCREEN, 2, seed)
         fragment["inputs.screen"][...] = random.integers(0, 256, fragment["inputs.screen"].shape)  # nothing repeats
         replay.add(fragment)
-    assert 0 < replay.samples < 8 * T
+    assert 0 < replay.samples < 8 * T and replay.full
     assert replay.eligible == replay.samples == len(everything(replay))
 
 
