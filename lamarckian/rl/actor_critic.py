@@ -42,7 +42,7 @@ class ActorCriticSettings(BaseModel):
     optimizer: with the settings that begin with its name.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     learning_rate: float = Field(default=3e-4, gt=0)
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -50,7 +50,7 @@ class DQNSettings(BaseModel):
         which only bring the memory up to date.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     learning_rate: float = Field(default=3e-4, gt=0)
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -32,7 +32,7 @@ class PGSettings(ActorCriticSettings):
     baseline: bool = True
     entropy_weight: float = Field(default=1.0, ge=0)
     eta: float = Field(default=2.0, gt=0)
-    replay: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    replay: float = Field(default=1.0, gt=0)
     max_uses: int = Field(default=4, ge=1)
     buffer_steps: int = Field(default=65_536, ge=1)
     open_bytes: int = Field(default=1 << 30, ge=1)
