@@ -120,7 +120,7 @@ class PG(ActorCritic[PGSettings]):
         with self.precision.autocast(self.device):
             outputs = self.policy(self.precision.arrange(under(chunk, "inputs.")))
         evaluations = evaluate(self.role, self.policy.heads, outputs.heads, actions, legal)
-        valid = valid_counts(self.role, actions, legal)
+        valid = valid_counts(self.role, outputs.heads, actions, legal)
         returns = chunk["return"]
         advantage = (returns - outputs.value.detach() if settings.baseline else returns) @ self._reward_weights
         loss = advantage.new_zeros(())
