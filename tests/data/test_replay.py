@@ -211,6 +211,11 @@ def test_a_replay_of_another_size_or_game_is_refused():
             other.load(saved.save())
 
 
+@pytest.mark.parametrize(("samples", "capacity"), [(7 * T, 7 * T), (7 * T - 1, 6 * T), (1, T)])
+def test_it_holds_no_more_samples_than_it_may_but_a_column(samples, capacity):
+    assert Replay(PLAIN, T, 1 << 20, samples).capacity == capacity
+
+
 def test_it_must_have_room_for_a_column():
     with pytest.raises(RecipeError, match=r"1 KB has no room .* 64 steps .*shorter actor\.fragment"):
         Replay(PLAIN, 64, 1024)
