@@ -26,7 +26,7 @@ from lamarckian.rl.actor_critic import Decay, Discount, Step, per_reward, requir
 from lamarckian.rl.algorithm import Alone, Peers
 from lamarckian.rl.averaging import average
 from lamarckian.rl.optimiser import adam, factor
-from lamarckian.rl.settings import is_default, require_constant
+from lamarckian.rl.settings import is_default, require_constant, require_default
 from lamarckian.rl.temporal_difference import Judged, TemporalDifference
 
 
@@ -260,7 +260,9 @@ class DQN:
             require_constant("learning_rate_schedule", settings.learning_rate_schedule, "constant")
             if settings.prioritised and not is_default(settings, "final_importance_exponent"):
                 require_constant("final_importance_exponent", settings.final_importance_exponent, settings.importance_exponent)
-        if self.policy.state and settings.burn_in >= steps:
+        if not self.policy.state:
+            require_default(settings, ("stored_state", "burn_in"), "the network has no memory that this could be about")
+        elif settings.burn_in >= steps:
             raise RecipeError(f"algorithm.burn_in: given {settings.burn_in}; a fragment has {steps} steps; allowed: fewer")
         replay = Replay(self.role, steps, self._size_bytes, settings.replay_samples, self.policy.state)
         if settings.learning_starts > replay.capacity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,6 +13,13 @@ from lamarckian.errors import RecipeError
 def is_default(settings: BaseModel, name: str) -> bool:
     """Whether a setting has its default: a recipe holds all settings, so it does not show which of them were given."""
     return bool(getattr(settings, name) == type(settings).model_fields[name].default)
+
+
+def require_default(settings: BaseModel, names: Iterable[str], why: str) -> None:
+    """Raises RecipeError where one of these settings differs from its default, since nothing uses it; `why` says that."""
+    for name in names:
+        if not is_default(settings, name):
+            raise RecipeError(f"algorithm.{name}: given {getattr(settings, name)!r}; {why}: leave it out")
 
 
 def require_constant(setting: str, given: Any, constant: Any) -> None:

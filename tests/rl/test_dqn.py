@@ -177,6 +177,13 @@ def test_a_full_replay_is_enough_though_not_all_of_it_can_be_drawn():
     assert nothing.update(batch, 0, 0.0)["optimiser.steps"] == 0
 
 
+@pytest.mark.parametrize("setting", [{"burn_in": 2}, {"stored_state": False}])
+def test_settings_of_a_memory_that_is_not_there_are_refused(setting):
+    [(name, value)] = setting.items()
+    with pytest.raises(RecipeError, match=rf"algorithm\.{name}: given {value}; the network has no memory"):
+        learner(CHOOSE, **setting).prepare(T, endless=False)
+
+
 def test_the_rest_of_a_step_is_not_lost():
     dqn = learner(CHOOSE, **PLAIN | {"minibatch": 96, "replay_ratio": 1.0})
     steps = [line["optimiser.steps"] for line in train(dqn, 9, follow_the_largest)]
