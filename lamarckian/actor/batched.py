@@ -57,6 +57,7 @@ class BatchedRollout:
         self._seed = seed
         self._names = list(role.arrays())
         self._lanes = np.arange(len(learners) * matches)
+        self._wait(np.zeros(matches, np.bool_))
         self._league = league
         self._league_bots = {} if league is None else {role: {name: make() for name, make in league.bots.items()} for role in league.roles}
         self._all = np.arange(matches)
@@ -144,7 +145,11 @@ class BatchedRollout:
                 lanes = np.concatenate([lanes for lanes, _ in finals])
                 self._recorder.bootstrap(lanes, decision.value[-len(lanes) :])
             learn = _join([np.ones(self._matches, np.bool_) if o.learn is None else o.learn for o in now[: len(self._learners)]])
-            self._recorder.decision(self._lanes, inputs, legal, learn, decision, policy.version)
+            if len(self._playing) == len(self._lanes):
+                self._recorder.decision(self._lanes, inputs, legal, learn, decision, policy.version)
+            else:  # learning roles come first, so a lane's row is its number
+                lanes = self._playing
+                self._recorder.decision(lanes, inputs, legal, learn[lanes], decision, policy.version, lanes)
         end = 0
         for part in parts:
             start, end = end, end + len(part.matches)
@@ -186,8 +191,11 @@ class BatchedRollout:
         terminated = _join([step.terminated for step in steps])
         truncated = _join([step.truncated for step in steps])
         missed = _join([np.zeros(self._matches, np.int32) if step.missed is None else step.missed for step in steps])
-        self.tally.steps(self._lanes, reward)
-        self._recorder.outcome(self._lanes, reward, terminated, truncated, missed)
+        lanes = self._playing
+        if len(lanes) < len(self._lanes):
+            reward, terminated, truncated, missed = (x[lanes] for x in (reward, terminated, truncated, missed))
+        self.tally.steps(lanes, reward)
+        self._recorder.outcome(lanes, reward, terminated, truncated, missed)
         finals = []
         for k, step in enumerate(steps):
             for match, result in step.results:
@@ -200,12 +208,19 @@ class BatchedRollout:
         return finals
 
     def _restart(self, steps: Steps) -> None:
-        ended = np.nonzero(steps.terminated | steps.truncated)[0]
-        if len(ended):
-            self._numbers[ended] += 1
-            self._seat(ended)
+        waiting = np.zeros(self._matches, np.bool_) if steps.waiting is None else steps.waiting.copy()
+        begun = np.nonzero((steps.terminated | steps.truncated | self._waiting) & ~waiting)[0]
+        self._wait(waiting)
+        if len(begun):
+            self._numbers[begun] += 1
+            self._seat(begun)
             for policy, parts in self._sitting():
-                policy.begin(np.concatenate([part.first + np.intersect1d(part.matches, ended) for part in parts]))
+                policy.begin(np.concatenate([part.first + np.intersect1d(part.matches, begun) for part in parts]))
+
+    def _wait(self, waiting: np.ndarray) -> None:
+        """The next step of these matches, bool `[B]`, comes before they begin."""
+        self._waiting = waiting
+        self._playing = self._lanes[~np.tile(waiting, len(self._learners))] if waiting.any() else self._lanes
 
     def _seat(self, matches: np.ndarray) -> None:
         """Matches begin: seats who comes from the league, and starts bots, those too that sit elsewhere."""
@@ -226,6 +241,7 @@ class BatchedRollout:
             "finals": [{"lanes": lanes, "inputs": dict(final.inputs)} for lanes, final in self._finals],
             "tally": self.tally.save(),
             "numbers": self._numbers.copy(),
+            "waiting": self._waiting,
             "games": self._games.save(),  # type: ignore[attr-defined]
             "bots": [bot.save() for _, bot in self._every_bot()],  # type: ignore[attr-defined]
             "league": None if self._league is None else self._league.save(),
@@ -235,6 +251,7 @@ class BatchedRollout:
         """Goes on from `state` instead of `start`."""
         self.tally.load(state["tally"])
         self._numbers[:] = state["numbers"]
+        self._wait(state["waiting"])
         self._finals = [(final["lanes"], Observations(final["inputs"])) for final in state["finals"]]
         self._now = self._games.load(state["games"])  # type: ignore[attr-defined]
         for (_, bot), saved in zip(self._every_bot(), state["bots"], strict=True):

@@ -65,24 +65,25 @@ class Recorder:
         learn: np.ndarray | bool,
         decision: Decision,
         version: int,
+        rows: np.ndarray | None = None,
     ) -> None:
-        """Records what `version` decided for each of `lanes`, int `[K]`: the first K rows of every array."""
+        """Records what `version` decided for each of `lanes`, int `[K]`: `rows` of every array but `learn`, by default the first K."""
+        chosen = slice(len(lanes)) if rows is None else rows
         if (self.cursor == self._steps).any() and (done := self.cursor[lanes] == self._steps).any():
-            rows = np.nonzero(done)[0]
-            at = self._at(lanes[rows])
-            self._observe(at, rows, inputs, legal, decision.value)
-            self._emit(self.stage, lanes[rows])
-            self.cursor[lanes[rows]] = 0
-            self.stage["column"][lanes[rows]] += 1
+            full = lanes[done]
+            self._observe(self._at(full), np.arange(len(decision.value))[chosen][done], inputs, legal, decision.value)
+            self._emit(self.stage, full)
+            self.cursor[full] = 0
+            self.stage["column"][full] += 1
         at = self._at(lanes)
         if self._states:
-            opened = np.nonzero(self.cursor[lanes] == 0)[0]
+            opened = self.cursor[lanes] == 0
             for name in self._states:
-                self.stage[name][lanes[opened]] = decision.state[name][opened]
-        self._observe(at, slice(len(lanes)), inputs, legal, decision.value)
+                self.stage[name][lanes[opened]] = decision.state[name][chosen][opened]
+        self._observe(at, chosen, inputs, legal, decision.value)
         for name in self._heads:
-            self.stage[f"action.{name}"][at] = decision.actions[name][: len(lanes)]
-            self.stage[f"log_prob.{name}"][at] = decision.log_probs[name][: len(lanes)]
+            self.stage[f"action.{name}"][at] = decision.actions[name][chosen]
+            self.stage[f"log_prob.{name}"][at] = decision.log_probs[name][chosen]
         self.stage["learn"][at] = learn
         self.stage["version"][at] = version
 

@@ -86,7 +86,7 @@ class Replay:
     final observation is not kept. Of images each frame is stored once, see `FrameStore`.
 
     size_bytes: what all may take; a column that needs more than others, for its images begin anew, drives out the older ones sooner.
-    samples: how many steps it holds at most; None for as many as there is room for.
+    samples: how many steps it holds at most, but one column at least; None for as many as there is room for.
     state: the recurrent state of a controller, which is kept as it was before a column's first step.
     Raises RecipeError where not even one column has room.
     """
@@ -118,7 +118,7 @@ class Replay:
         )
         columns = size_bytes // self._column_bytes
         if samples is not None:
-            columns = min(columns, -(-samples // steps))
+            columns = min(columns, max(samples // steps, 1))
         if columns < 1:
             raise RecipeError(
                 f"a replay of {text(size_bytes)} has no room for a single fragment's column: {steps} steps of this game take "
@@ -143,6 +143,11 @@ class Replay:
     def eligible_samples(self) -> int:
         """Steps that can be drawn, or of columns that can."""
         return self.eligible * self.steps // self._unit
+
+    @property
+    def full(self) -> bool:
+        """Whether old columns make way for new ones."""
+        return self._held == self._columns or self._held < self._used
 
     @property
     def samples(self) -> int:

@@ -17,6 +17,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
+RARE = 1e-2
+"""Of what it would be if all past versions were met alike: a version that is met less often than that falls no further by `Quality`."""
+
 
 class Pool(NamedTuple):
     """The past versions `[N]`, oldest first, N ≥ 1; the score in [0, 1] of the newest version against each, and its number `now`."""
@@ -69,7 +72,8 @@ class Uniform(Sampler):
 class Quality(Sampler):
     """Itself mostly, and past versions i by p_i ∝ exp(q_i) (OpenAI et al. 2019, https://arxiv.org/abs/1912.06680, appendix N).
 
-    Where the newest version wins against i, q_i falls by η / (N p_i); else it stays. A version begins with the greatest q of all.
+    Where the newest version wins against i, q_i falls by η / (N p_i); else it stays, and so it does where N p_i is below `RARE`: the steps
+    grow as p_i shrinks, and without an end the version would never be met again. A version begins with the greatest q of all.
     latest: the share of the newest version itself. rate: η.
     """
 
@@ -83,8 +87,9 @@ class Quality(Sampler):
 
     def count(self, version: int, score: float, pool: Pool) -> None:
         if score == 1:
-            probability = self._past(pool)[pool.versions.tolist().index(version)]
-            self._qualities[version] -= self._rate / (len(pool.versions) * float(probability))
+            relative = len(pool.versions) * float(self._past(pool)[pool.versions.tolist().index(version)])
+            if relative >= RARE:
+                self._qualities[version] -= self._rate / relative
 
     def _past(self, pool: Pool) -> np.ndarray:
         versions = pool.versions.tolist()

@@ -24,11 +24,13 @@ class Observations:
 class Steps:
     """What came of one role's actions in B matches.
 
-    observations: to act on next; in a match that has just ended these are the first of the next match.
+    observations: to act on next; in a match that has just ended these are the first of the next match, unless it waits.
     reward: float32 `[B, R]`. terminated, truncated: bool `[B]`. missed: int32 `[B]` or None for all 0.
     final: the last observation of each match that was truncated, in the order of `truncated.nonzero()`; may be missing
         where none was.
     results: (match, result) of each match that ended.
+    waiting: bool `[B]` or None for nowhere: whether the next match begins one step late. The step in between belongs to no match:
+        whatever is done in it comes to nothing, and nobody records or counts it.
     """
 
     observations: Observations
@@ -38,6 +40,7 @@ class Steps:
     final: Observations | None = None
     missed: np.ndarray | None = None
     results: Sequence[tuple[int, Result]] = ()
+    waiting: np.ndarray | None = None
 
 
 class Batched(Protocol):

@@ -91,6 +91,8 @@ def check_steps(role: Role, steps: Any, count: int, who: str) -> None:
         "truncated": ArraySpec((count,), np.dtype(np.bool_)),
     }
     _check_arrays(expected, {name: getattr(steps, name) for name in expected}, (), f"{who},", role)
+    if steps.waiting is not None:
+        _check_arrays({"waiting": ArraySpec((count,), np.dtype(np.bool_))}, {"waiting": steps.waiting}, (), f"{who},", role)
     ended = {int(b) for b in np.nonzero(steps.terminated | steps.truncated)[0]}
     given = [b for b, _ in steps.results]
     if sorted(given) != sorted(ended):

@@ -116,6 +116,7 @@ class SwappedMatches:
             _final(ordered, Deal(seats.which[truncated], len(ordered))) if truncated.any() else None,
             missed,
             sorted(results, key=itemgetter(0)),
+            ordered[0].waiting,
         )
 
     def _save(self) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lamarckian.errors import RecipeError
 from lamarckian.mdp import Continuous, Discrete, Role
 from lamarckian.nets.layers import Initialization, linear
-from lamarckian.nets.units import NO_UNITS, Attention, EncodedUnits
+from lamarckian.nets.units import FAR, NO_UNITS, Attention, EncodedUnits
 
 EDGE = 1e-6
 """How near to its bounds a squashed action can come, as a fraction of half their distance."""
@@ -109,8 +109,7 @@ class CategoricalHead(nn.Module):
 
     @staticmethod
     def _log_p(parameters: Categorical, legal: Tensor | None) -> Tensor:
-        logits = parameters.logits if legal is None else torch.where(legal, parameters.logits, _MASKED)
-        return torch.log_softmax(logits, -1)
+        return torch.log_softmax(_masked(parameters, legal), -1)
 
 
 class GaussianHead(nn.Module):
@@ -232,13 +231,15 @@ def evaluate(
     return evaluations
 
 
-def valid_counts(role: Role, actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """How many actions each discrete head had to choose among, int64 `[B]`."""
+def valid_counts(
+    role: Role, parameters: Mapping[str, Parameters], actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """How many actions each discrete head had to choose among, int64 `[B]`: those that are legal, less units that are not there."""
     counts = {}
-    for name, head in role.heads.items():
-        if isinstance(head, Discrete):
-            mask = _mask(role, name, actions, legal)
-            counts[name] = torch.full_like(actions[name], head.n, dtype=torch.int64) if mask is None else mask.sum(-1)
+    for name, given in parameters.items():
+        if isinstance(given, Categorical):
+            logits = _masked(given, _mask(role, name, actions, legal))
+            counts[name] = (logits > logits.amax(-1, keepdim=True) - FAR).sum(-1)
     return counts
 
 
@@ -295,6 +296,10 @@ def mean_over_heads(values: Mapping[str, Tensor], active: Mapping[str, Tensor | 
         return next(iter(values.values()))
     weights = {name: torch.ones_like(x) if (here := active[name]) is None else here.to(x.dtype) for name, x in values.items()}
     return sum(x * weights[name] for name, x in values.items()) / sum(weights.values())  # type: ignore[return-value]
+
+
+def _masked(parameters: Categorical, legal: Tensor | None) -> Tensor:
+    return parameters.logits if legal is None else torch.where(legal, parameters.logits, _MASKED)
 
 
 def _mask(role: Role, name: str, actions: Mapping[str, Tensor], legal: Mapping[str, Tensor]) -> Tensor | None:

@@ -17,10 +17,7 @@ from lamarckian.nets.heads import CategoricalHead, Parameters, Quality
 from lamarckian.nets.layers import Activation, Initialization, Mlp, Parts, linear
 from lamarckian.nets.memory import Memories, MemorySettings
 from lamarckian.nets.policy import NO_STATE, Outputs, Sizes
-from lamarckian.nets.units import Attention, Embedding, Names, Pooling, attending
-
-FAR = 1e14
-"""Actions so far below the best are none: units that are not valid."""
+from lamarckian.nets.units import FAR, Attention, Embedding, Names, Pooling, attending
 
 _MASKED = -1e30
 

@@ -20,6 +20,9 @@ Names: TypeAlias = str | Annotated[tuple[str, ...], Field(min_length=1)]
 _INVALID = -1e15
 """The logit of an invalid unit: far below all others, and far above what a head gives an illegal action."""
 
+FAR = 1e14
+"""Actions so far below the best are none: units that are not valid."""
+
 
 class Embedding(BaseModel):
     """Column `column` of a unit holds its type, a whole number in [0, types): `size` learnt numbers stand in its place."""

@@ -21,6 +21,7 @@ from lamarckian.nets.precision import Dtype, MemoryFormat
 from lamarckian.rl.algorithm import Algorithm, Alone, Peers
 from lamarckian.rl.averaging import average
 from lamarckian.rl.optimiser import adam, factor
+from lamarckian.rl.settings import require_constant
 
 Discount: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Decay: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
@@ -41,7 +42,7 @@ class ActorCriticSettings(BaseModel):
     optimizer: with the settings that begin with its name.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     learning_rate: float = Field(default=3e-4, gt=0)
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -107,6 +108,14 @@ class ActorCritic(ABC, Generic[SettingsOf]):
     def discounts(self) -> dict[str, float]:
         """γ of each reward that it learns a value of."""
         return dict(zip(self.role.rewards, self._gamma.tolist(), strict=True))
+
+    def prepare(self, steps: int, endless: bool) -> None:
+        """Raises RecipeError where a schedule has no end to go to; see `Algorithm`."""
+        settings = self.settings
+        if endless:
+            require_constant("learning_rate_schedule", settings.learning_rate_schedule, "constant")
+            if settings.final_entropy_weight is not None:
+                require_constant("final_entropy_weight", settings.final_entropy_weight, settings.entropy_weight)
 
     def set_reward_weights(self, weights: Mapping[str, float]) -> None:
         """Sets the weights by reward name from the next update on; a name left out weighs 1. They are not in the state.

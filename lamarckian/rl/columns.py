@@ -25,7 +25,7 @@ class Evaluated(NamedTuple):
 
 def samples(learner: ActorCritic[SettingsOf], batch: Mapping[str, Tensor], mask: Tensor) -> tuple[dict[str, Tensor], Tensor | None]:
     """What a loss needs of a batch, `[T, B, …]`, and its `mask`; the columns where that is not all False, or None for all."""
-    names = ("reward", "bootstrap", "terminated", "truncated")
+    names = ("reward", "bootstrap", "terminated", "truncated", "learn")
     kept = {name: x for name, x in batch.items() if name in names or name.startswith(("inputs.", "legal.", "action.", "log_prob."))}
     any_in_column = mask.any(0)
     kept |= {"mask": mask, **learner.remembered(batch, len(mask) + 1)}

@@ -26,6 +26,7 @@ from lamarckian.rl.actor_critic import Decay, Discount, Step, per_reward, requir
 from lamarckian.rl.algorithm import Alone, Peers
 from lamarckian.rl.averaging import average
 from lamarckian.rl.optimiser import adam, factor
+from lamarckian.rl.settings import is_default, require_constant, require_default
 from lamarckian.rl.temporal_difference import Judged, TemporalDifference
 
 
@@ -35,7 +36,7 @@ class DQNSettings(BaseModel):
     minibatch: samples of one step of the optimiser. replay_ratio: samples drawn for each that was played; it decides how many steps
         an update makes.
     replay_size: what the replay may take of the memory; replay_samples: how many samples it holds at most, None for as many as fit.
-    learning_starts: no step before the replay has so many samples to draw.
+    learning_starts: no step before the replay has so many samples to draw, or is full.
     n_step: rewards of a target; windows are shorter at the end of a fragment's column, see `Replay.windows`.
     double: the online network chooses the action whose value the target network gives (van Hasselt et al. 2016).
     prioritised: samples are drawn by (|TD error| + priority_epsilon)^priority_exponent and weighed by importance_exponent, β, which goes
@@ -49,7 +50,7 @@ class DQNSettings(BaseModel):
         which only bring the memory up to date.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     learning_rate: float = Field(default=3e-4, gt=0)
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -177,7 +178,8 @@ class DQN:
         started = perf_counter()
         replay = self._filled(batch)
         spent["store"] = perf_counter() - started
-        sums = torch.tensor([batch["learn"].numel(), int(batch["learn"].sum()), replay.eligible_samples >= settings.learning_starts])
+        ready = replay.eligible_samples >= settings.learning_starts or (replay.full and replay.eligible > 0)
+        sums = torch.tensor([batch["learn"].numel(), int(batch["learn"].sum()), ready])
         self.peers.add(sums)
         played, learnable, all_ready = sums.tolist()
         self._played += played
@@ -254,13 +256,19 @@ class DQN:
                 "algorithm.epsilon_steps: missing; without it ε goes down over a share of the run, which has no end here: give it, or "
                 "stop.steps, stop.updates or stop.minutes"
             )
-        if self.policy.state and settings.burn_in >= steps:
+        if endless:
+            require_constant("learning_rate_schedule", settings.learning_rate_schedule, "constant")
+            if settings.prioritised and not is_default(settings, "final_importance_exponent"):
+                require_constant("final_importance_exponent", settings.final_importance_exponent, settings.importance_exponent)
+        if not self.policy.state:
+            require_default(settings, ("stored_state", "burn_in"), "the network has no memory that this could be about")
+        elif settings.burn_in >= steps:
             raise RecipeError(f"algorithm.burn_in: given {settings.burn_in}; a fragment has {steps} steps; allowed: fewer")
         replay = Replay(self.role, steps, self._size_bytes, settings.replay_samples, self.policy.state)
         if settings.learning_starts > replay.capacity:
             raise RecipeError(
-                f"algorithm.learning_starts: given {settings.learning_starts:,}; the replay has room for {replay.capacity:,} samples, so "
-                "that nothing would ever be learned; give fewer, or a larger algorithm.replay_size or algorithm.replay_samples"
+                f"algorithm.learning_starts: given {settings.learning_starts:,}; the replay has room for {replay.capacity:,} samples; "
+                "give fewer, or a larger algorithm.replay_size or algorithm.replay_samples"
             )
         self._replay = replay
 

@@ -17,6 +17,7 @@ from lamarckian.mdp import Role
 from lamarckian.nets import Policy, evaluate
 from lamarckian.nets.heads import ranks
 from lamarckian.rl.actor_critic import ActorCritic, ActorCriticSettings, Decay, Loss, Step, means, require_state, take, under
+from lamarckian.rl.settings import require_default
 
 PLATEAU = "plateau"
 
@@ -72,6 +73,7 @@ class Imitation(ActorCritic[ImitationSettings]):
     def __init__(self, policy: Policy, role: Role, settings: ImitationSettings, **options: Any) -> None:
         if policy.state:
             raise RecipeError("imitation learns from single steps, so it cannot train a recurrent network; leave out its recurrent part")
+        require_default(settings, ("rmsprop_decay", "rmsprop_epsilon"), "imitation has the optimizers adam and sgd")
         super().__init__(policy, role, settings, **options)
         self._cut, self._best, self._since_best = 1.0, math.inf, 0
 

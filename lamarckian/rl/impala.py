@@ -82,7 +82,9 @@ class IMPALA(ActorCritic[IMPALASettings]):
         found = columns.evaluated(self, chunk)
         with torch.no_grad():
             ratios, used = self._ratios(found.evaluations, chunk)
-            traces = [self._vtrace(ratio.view_as(mask), found.value_tT, chunk) for ratio in ratios]
+            # A script's step leads on whatever the policy thinks of it; what is recorded there is the policy's own action, never played.
+            played = torch.where(chunk["learn"].flatten(), ratios, 1.0)
+            traces = [self._vtrace(ratio.view_as(mask), found.value_tT, chunk) for ratio in played]
             advantages = [(trace.advantage_t @ self._reward_weights).flatten() for trace in traces]
             target = torch.stack([trace.target_t for trace in traces]).mean(0).flatten(0, 1)
             ratio_terms = self._ratio_terms(ratios, weight, used)

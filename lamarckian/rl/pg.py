@@ -32,7 +32,7 @@ class PGSettings(ActorCriticSettings):
     baseline: bool = True
     entropy_weight: float = Field(default=1.0, ge=0)
     eta: float = Field(default=2.0, gt=0)
-    replay: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    replay: float = Field(default=1.0, gt=0)
     max_uses: int = Field(default=4, ge=1)
     buffer_steps: int = Field(default=65_536, ge=1)
     open_bytes: int = Field(default=1 << 30, ge=1)
@@ -121,7 +121,7 @@ class PG(ActorCritic[PGSettings]):
         with self.precision.autocast(self.device):
             outputs = self.policy(self.precision.arrange(under(chunk, "inputs.")))
         evaluations = evaluate(self.role, self.policy.heads, outputs.heads, actions, legal)
-        valid = valid_counts(self.role, actions, legal)
+        valid = valid_counts(self.role, outputs.heads, actions, legal)
         returns = chunk["return"]
         advantage = (returns - outputs.value.detach() if settings.baseline else returns) @ self._reward_weights
         loss = advantage.new_zeros(())

@@ -173,6 +173,42 @@ class Countdown:
             return Result(0.0)
 
 
+class Late(Countdown):
+    """The same, many at once; after each match there is a step that belongs to none."""
+
+    def start_many(self, size: int, seed: int) -> Late:
+        self.size, self.left, self.random = size, np.zeros(size, np.int64), np.random.default_rng(seed)
+        return self
+
+    def reset(self) -> dict[str, Observations]:
+        self.left = self.random.integers(3, 8, self.size)
+        return {"player": self.observations()}
+
+    def observations(self) -> Observations:
+        return Observations({"x": self.left[:, None].astype(np.float32)})
+
+    def step(self, actions: Any) -> dict[str, Steps]:
+        begins = self.left == 1
+        self.left = np.where(begins, self.random.integers(3, 8, self.size), self.left - 1)
+        truncated = self.left == 1
+        return {
+            "player": Steps(
+                self.observations(),
+                np.where(begins, 0.0, self.left)[:, None].astype(np.float32),
+                np.zeros(self.size, np.bool_),
+                truncated,
+                Observations({"x": np.ones((int(truncated.sum()), 1), np.float32)}),
+                results=[(int(b), Result(0.0)) for b in np.nonzero(truncated)[0]],
+                waiting=truncated,
+            )
+        }
+
+    def close(self) -> None: ...
+
+
+COUNTDOWNS = pytest.mark.parametrize("game", ["Countdown", "Late"])
+
+
 class Faulty:
     """Counts its steps; in match 2 the fourth has a mask that leaves nothing, or a reward that is not finite."""
 
@@ -235,10 +271,11 @@ def test_a_faulty_step_says_where_it_is(fault, error, says, batched):
     player.close()
 
 
-def test_fragments_hold_what_was_remembered():
+@COUNTDOWNS
+def test_fragments_hold_what_was_remembered(game):
     """Row by row the state is what the rules of the recurrent policy make of the inputs, from 0 in each match."""
     roles = {"player": {"agent": "learner"}}
-    player, pool = actor(roles, False, {"name": "tests.actor.test_ways:Countdown"}, recurrent=True)
+    player, pool = actor(roles, game == "Late", {"name": f"tests.actor.test_ways:{game}"}, recurrent=True)
     player.start()
     fragments, _ = collect(player, pool, 6)
     player.close()
@@ -256,10 +293,11 @@ def test_fragments_hold_what_was_remembered():
     assert 0 < opened_anew < 6 * 5
 
 
-def test_fragments_hold_what_happened():
+@COUNTDOWNS
+def test_fragments_hold_what_happened(game):
     """Every row is checked against the rules of the countdown, truncations and the rows behind them included."""
     roles = {"player": {"agent": "learner"}}
-    player, pool = actor(roles, False, {"name": "tests.actor.test_ways:Countdown"})
+    player, pool = actor(roles, game == "Late", {"name": f"tests.actor.test_ways:{game}"})
     player.start()
     fragments, results = collect(player, pool, 6)
     player.close()

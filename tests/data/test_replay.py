@@ -162,7 +162,7 @@ def test_columns_that_need_more_frames_drive_out_older_ones_sooner():
         fragment = play(SCREEN, 2, seed)
         fragment["inputs.screen"][...] = random.integers(0, 256, fragment["inputs.screen"].shape)  # nothing repeats
         replay.add(fragment)
-    assert 0 < replay.samples < 8 * T
+    assert 0 < replay.samples < 8 * T and replay.full
     assert replay.eligible == replay.samples == len(everything(replay))
 
 
@@ -209,6 +209,11 @@ def test_a_replay_of_another_size_or_game_is_refused():
     for other in (Replay(PLAIN, T, 1 << 20, 8 * T), Replay(PLAIN, T + 1, 1 << 20, 7 * T), Replay(SCREEN, T, 1 << 20, 7 * T)):
         with pytest.raises(CheckpointError, match=r"room for 7 columns of 4 steps.*delete the checkpoint's replay\.safetensors"):
             other.load(saved.save())
+
+
+@pytest.mark.parametrize(("samples", "capacity"), [(7 * T, 7 * T), (7 * T - 1, 6 * T), (1, T)])
+def test_it_holds_no_more_samples_than_it_may_but_a_column(samples, capacity):
+    assert Replay(PLAIN, T, 1 << 20, samples).capacity == capacity
 
 
 def test_it_must_have_room_for_a_column():

@@ -102,7 +102,7 @@ class ClusterRun:
 
 def begin(folder: Path, *more: object, **options: Any) -> ClusterRun:
     """A training without an end, on two machines, on which much else may be set."""
-    where = ["cluster.machines=2", "stop={}", "checkpoint.every_s=1"]
+    where = ["cluster.machines=2", "stop={updates: 1000000}", "checkpoint.every_s=1"]
     return ClusterRun(folder, "train", "cartpole/ppo", *SMALL, *where, *more, "--run", folder, "--no-video", **options)
 
 

@@ -45,7 +45,7 @@ def test_links_and_hosts_fail_and_training_goes_on(make_lab, folder, tmp_path):
     nodes = Nodes(lab, folder)
     for index in range(3):
         nodes.start_node(index)
-    where = [f"cluster.address={nodes.address}", "stop={}", "checkpoint.every_s=5", WIDE]
+    where = [f"cluster.address={nodes.address}", "stop={updates: 1000000}", "checkpoint.every_s=5", WIDE]
     prefix = ["ip", "netns", "exec", lab.hosts[0].namespace]
     arguments = ["train", "cartpole/ppo", *SMALL, *where, "--run", tmp_path / "run", "--no-video"]
     with ClusterRun(tmp_path / "run", *arguments, prefix=prefix, environment=nodes.environment) as going:

@@ -92,7 +92,7 @@ def parallel(tmp_path):
     processes = []
 
     def begin(*more: str):  # type: ignore[no-untyped-def]
-        overrides = [*SMALL, "learner.batch=128", "record.every_s=0.2", "checkpoint.every_s=1", "stop={}", *more]
+        overrides = [*SMALL, "learner.batch=128", "record.every_s=0.2", "checkpoint.every_s=1", "stop={updates: 1000000}", *more]
         processes.append(start("train", "cartpole/a3c", *overrides, "--run", tmp_path / "run", "--no-video", cwd=ROOT))
         return processes[-1]
 

@@ -152,7 +152,16 @@ def test_opponents_explore_as_little_as_dqn_will_in_the_end(tmp_path):
 def test_a_killed_run_goes_on_with_the_league_of_its_checkpoint(tmp_path):
     """The index names files that are there at any time, and what came after the checkpoint is gone when the run goes on."""
     folder = tmp_path / "run"
-    more = [*SMALL, *SHORT, "league.add.every=1", "learner.threads=1", "actor.count=1", "checkpoint.every_s=1", "stop={}", "league.size=5"]
+    more = [
+        *SMALL,
+        *SHORT,
+        "league.add.every=1",
+        "learner.threads=1",
+        "actor.count=1",
+        "checkpoint.every_s=1",
+        "stop={updates: 1000000}",
+        "league.size=5",
+    ]
     process = start("train", "pong/league", *more, "--run", folder, "--no-video", cwd=ROOT)
     try:
         wait_for(lambda: list(folder.glob("checkpoints/[0-9]*")), 60, "checkpoint")

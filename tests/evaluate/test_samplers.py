@@ -58,6 +58,18 @@ def test_quality_falls_where_the_newest_version_wins_and_there_only():
     assert sampler.save()["qualities"] == pytest.approx([-0.1 - 0.1 / (2 * first), 0.0])
 
 
+def test_a_version_that_is_always_beaten_becomes_rare_and_no_more():
+    sampler, members = Quality(latest=0.0), pool(range(50))
+    for _ in range(5000):
+        sampler.count(7, 1.0, members)
+    beaten = sampler.shares(members)[1][7]
+    assert 1e-2 / 50 / np.e**1.1 < beaten < 1e-2 / 50
+    for _ in range(700):  # and where the others are beaten long enough, it is met as often as they
+        for version in members.versions[members.versions != 7].tolist():
+            sampler.count(version, 1.0, members)
+    assert sampler.shares(members)[1][7] > 1 / 50
+
+
 def test_a_version_begins_with_the_greatest_quality_and_takes_it_along():
     sampler, members = Quality(rate=0.1), pool((0, 10))
     for version in (0, 10, 0):

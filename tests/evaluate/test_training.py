@@ -13,6 +13,8 @@ import psutil
 import pytest
 import yaml
 
+from lamarckian.errors import RecipeError
+from lamarckian.evaluate.plan import build_learning, plan
 from lamarckian.evaluate.training import train
 from lamarckian.recipe import load
 from lamarckian.record import checkpoint
@@ -80,8 +82,34 @@ def train_here(folder: Path, recipe: str, *more: str) -> None:
         train(resolved, run, Progress("", resolved.stop, quiet=True))
 
 
+@pytest.mark.parametrize(
+    ("recipe", "change", "says"),
+    [
+        ("cartpole/ppo", "learning_rate_schedule=linear", "learning_rate_schedule: given 'linear'; .* has no end: give 'constant', or"),
+        ("cartpole/dqn", "learning_rate_schedule=cosine", "algorithm.learning_rate_schedule: given 'cosine'"),
+        ("cartpole/impala", "final_entropy_weight=0.5", "algorithm.final_entropy_weight: given 0.5; .* give 0.01, or stop.steps"),
+        ("cartpole/dqn", "final_importance_exponent=0.5", "algorithm.final_importance_exponent: given 0.5; .* give 0.4, or"),
+    ],
+)
+def test_a_schedule_needs_an_end(recipe, change, says):
+    still = ["algorithm.learning_rate_schedule=constant"]
+    still += ["algorithm.epsilon_steps=100"] if recipe.endswith("dqn") else ["algorithm.final_entropy_weight=null"]
+    for more, refused in (([f"algorithm.{change}"], True), ([], False)):
+        resolved = load(recipe, [*still, *more, "stop={score: 500}"])
+        with pytest.raises(RecipeError, match=says) if refused else contextlib.nullcontext():
+            build_learning(plan(resolved))
+
+
 def train_parallel(folder: Path, *more: str):  # type: ignore[no-untyped-def]
-    overrides = [*SMALL, "learner.threads=1", "actor.count=2", "record.every_s=0.2", "checkpoint.every_s=1", "stop={}", *more]
+    overrides = [
+        *SMALL,
+        "learner.threads=1",
+        "actor.count=2",
+        "record.every_s=0.2",
+        "checkpoint.every_s=1",
+        "stop={updates: 1000000}",
+        *more,
+    ]
     return start("train", "cartpole/ppo", *overrides, "--run", folder, "--no-video", cwd=ROOT)
 
 

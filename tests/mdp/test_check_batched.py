@@ -162,6 +162,7 @@ class Local(Guess):
             "in match 0: role 'player', step 3: input 'view'",
         ),
         (changed(lambda steps: replace(steps, results=[(b, Result(9.0)) for b, _ in steps.results])), "step 3: results Result("),
+        (changed(lambda steps: replace(steps, waiting=np.zeros(2, np.bool_))), "'waiting' must have the shape (3,), not (2,)"),
         (changed(lambda steps: replace(steps, missed=np.ones(3, np.int32))), "step 0: missed is 0 and 1"),
         (
             changed(lambda steps: replace(steps, observations=replace(steps.observations, learn=np.zeros(3, np.bool_)))),

@@ -37,12 +37,12 @@ def test_cartpole_batched_keeps_the_contract_though_its_lanes_restart_themselves
     check_mdp(game, steps=100)
     log = drive(game, 5, 120)
     returns, restarting, truncated = np.zeros(5), np.zeros(5, bool), 0
-    for observations, steps in log:
-        assert (observations.learn is None and not restarting.any()) or np.array_equal(observations.learn, ~restarting)
+    for _, steps in log:
         assert np.array_equal(steps.reward[:, 0], (~restarting).astype(np.float32))
         returns += steps.reward[:, 0]
         ended = steps.terminated | steps.truncated
         assert not (ended & restarting).any()
+        assert ended.any() == (steps.waiting is not None) and (not ended.any() or np.array_equal(steps.waiting, ended))
         assert steps.results == [(b, type(steps.results[0][1])(returns[b])) for b in np.nonzero(ended)[0]]
         if steps.truncated.any():
             truncated += steps.truncated.sum()
@@ -149,7 +149,7 @@ def test_a_vector_environment_that_restarts_lanes_from_seeds_plays_the_same_matc
     check_mdp(game, steps=60)
     log = drive(game, 4, 60)
     assert any(steps.terminated.any() for _, steps in log) and any(steps.truncated.any() for _, steps in log)
-    assert all(steps.observations.learn is None for _, steps in log)
+    assert all(steps.waiting is None for _, steps in log)
 
 
 @pytest.mark.parametrize("vector", [Deaf, SameStep, Wide, None])

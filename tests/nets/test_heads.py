@@ -193,7 +193,8 @@ def test_samples_and_modes_keep_to_the_masks():
 def test_valid_actions_are_counted_in_the_row_that_applies():
     role = Role({"x": Vector(1)}, {"a": Discrete(2), "b": Discrete(3, masked=True, given="a"), "c": Continuous(-1.0, 1.0, (1,))})
     mask = torch.tensor([[[True, False, False], [True, True, True]]]).expand(2, -1, -1)
-    counts = h.valid_counts(role, {"a": torch.tensor([0, 1]), "b": torch.tensor([0, 0])}, {"b": mask})
+    parameters = {"a": h.Categorical(torch.randn(2, 2)), "b": h.Categorical(torch.randn(2, 3)), "c": h.Gaussian(mask, mask)}
+    counts = h.valid_counts(role, parameters, {"a": torch.tensor([0, 1]), "b": torch.tensor([0, 0])}, {"b": mask})
     assert {name: count.tolist() for name, count in counts.items()} == {"a": [2, 2], "b": [1, 3]}
 
 

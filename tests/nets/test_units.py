@@ -11,6 +11,7 @@ from lamarckian.errors import ContractError, RecipeError
 from lamarckian.evaluate.plan import export
 from lamarckian.mdp import Continuous, Discrete, Role, Units, Vector
 from lamarckian.nets import Policy, build, evaluate, parameter_count, sample
+from lamarckian.nets.heads import valid_counts
 from lamarckian.nets.units import Embedding
 from tests.nets.roles import draw
 
@@ -23,6 +24,7 @@ def role(**heads: Discrete | Continuous) -> Role:
 
 
 AIMED = role(target=Discrete(5))
+AIMED_OR_NOT = role(target=Discrete(8, masked=True))
 ANYBODY = role(target=Discrete(8), move=Discrete(3))
 
 
@@ -49,6 +51,18 @@ def test_the_logits_by_hand():
     valid = inputs["enemies.valid"]
     torch.testing.assert_close(logits(net, inputs)[valid], expected[valid])
     assert (logits(net, inputs)[~valid] < -1e12).all()
+
+
+def test_units_that_are_not_there_do_not_count_as_a_choice():
+    """Of five units and three other actions; masks come first, and where they leave invalid units only, these can be chosen."""
+    net = policy(AIMED_OR_NOT)
+    inputs = draw(AIMED_OR_NOT, 4)
+    inputs["enemies.valid"][:] = torch.tensor([[1, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]]).bool()
+    legal = torch.ones(4, 8, dtype=torch.bool)
+    legal[2, 3:] = False
+    legal[3, [0, 5, 6, 7]] = False
+    counts = valid_counts(AIMED_OR_NOT, net(inputs).heads, {"target": torch.zeros(4)}, {"target": legal})
+    assert counts["target"].tolist() == [6, 3, 3, 4]
 
 
 @pytest.mark.parametrize("pooling", ["max", "mean", "both"])

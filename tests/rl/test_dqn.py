@@ -164,6 +164,26 @@ def test_steps_follow_the_replay_ratio_once_there_is_enough(ratio, expected):
     assert [line["replay.samples"] for line in lines] == [T * B, 2 * T * B, 3 * T * B]
 
 
+def test_a_full_replay_is_enough_though_not_all_of_it_can_be_drawn():
+    dqn = learner(CHOOSE, **PLAIN | {"learning_starts": 2 * T * B, "replay_samples": 2 * T * B})
+    steps = []
+    for version in range(4):
+        batch = play(dqn, torch.Generator().manual_seed(version))
+        batch["learn"][0] = False
+        steps.append(dqn.update(batch, version, 0.0)["optimiser.steps"])
+    assert [count > 0 for count in steps] == [False, True, True, True]
+    nothing = learner(CHOOSE, **PLAIN | {"replay_samples": T * B})
+    batch["learn"].fill_(False)
+    assert nothing.update(batch, 0, 0.0)["optimiser.steps"] == 0
+
+
+@pytest.mark.parametrize("setting", [{"burn_in": 2}, {"stored_state": False}])
+def test_settings_of_a_memory_that_is_not_there_are_refused(setting):
+    [(name, value)] = setting.items()
+    with pytest.raises(RecipeError, match=rf"algorithm\.{name}: given {value}; the network has no memory"):
+        learner(CHOOSE, **setting).prepare(T, endless=False)
+
+
 def test_the_rest_of_a_step_is_not_lost():
     dqn = learner(CHOOSE, **PLAIN | {"minibatch": 96, "replay_ratio": 1.0})
     steps = [line["optimiser.steps"] for line in train(dqn, 9, follow_the_largest)]

@@ -5,7 +5,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from lamarckian.errors import CheckpointError, NumericsError
+from lamarckian.errors import CheckpointError, NumericsError, RecipeError
 from lamarckian.mdp import Role
 from lamarckian.nets import Policy, build, evaluate, flatten, mode
 from lamarckian.rl import Imitation
@@ -177,6 +177,12 @@ def test_a_number_that_is_not_finite_is_named():
         imitation.update(batch, 3, 0.0)
     with pytest.raises(NumericsError, match="validation loss is nan"):
         imitation.validate([batch])
+
+
+@pytest.mark.parametrize("setting", [{"rmsprop_decay": 0.5}, {"rmsprop_epsilon": 0.1}])
+def test_settings_of_an_optimiser_that_it_has_not_are_refused(setting):
+    with pytest.raises(RecipeError, match=r"algorithm\.rmsprop_.*: given 0\..; imitation has the optimizers adam and sgd: leave it out"):
+        learner(CHOOSE, **setting)
 
 
 @pytest.mark.parametrize(

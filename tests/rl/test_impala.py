@@ -212,6 +212,20 @@ def test_what_is_not_to_be_learned_from_changes_nothing():
     assert a["loss.policy"] == pytest.approx(b["loss.policy"], abs=1e-5) and a["return.mean"] == pytest.approx(b["return.mean"])
 
 
+@pytest.mark.parametrize("heads", ["joint", "decoupled"])
+def test_a_step_that_a_script_decided_has_the_ratio_one(heads):
+    runs = [learner(TWO, heads=heads, **ONE_STEP) for _ in range(2)]
+    batch = batch_of(runs[0])
+    for name in ("terminated", "truncated"):
+        batch[name].zero_()
+    batch["learn"][T // 2] = False
+    for impala, unlikely in zip(runs, (0.0, 3.0), strict=True):  # at first what was recorded has the ratio 1
+        for name in TWO.heads:
+            batch[f"log_prob.{name}"][T // 2] += unlikely
+        impala.update(batch, 0, 0.0)
+    torch.testing.assert_close(runs[0].parameters.gradient, runs[1].parameters.gradient)
+
+
 def test_stale_samples_are_counted_and_left_out():
     impala = learner(CHOOSE, max_staleness=2)
     batch = batch_of(impala)

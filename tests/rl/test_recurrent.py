@@ -78,7 +78,8 @@ def loss_by_hand(algorithm: type, policy: Policy, batch: dict[str, Tensor], b: i
             gain = torch.minimum(ratio * advantage.sum(-1), ratio.clamp(0.8, 1.2) * advantage.sum(-1))
             loss = loss - (gain * learn).sum()
     else:
-        ratio, clips = (ratios["move"] * ratios["aim"]).detach(), dict.fromkeys(("rho_clip", "c_clip", "advantage_rho_clip"), 1.0)
+        ratio = torch.where(learn, ratios["move"] * ratios["aim"], 1.0).detach()  # 1 where a script decided
+        clips = dict.fromkeys(("rho_clip", "c_clip", "advantage_rho_clip"), 1.0)
         rewards = batch["reward"][:, b : b + 1]
         trace = ops.vtrace(ratio[:, None], rewards, values[:, None].detach(), *ends, gamma, trace_lambda=1.0, **clips)
         target = trace.target_t[:, 0]

@@ -31,7 +31,7 @@ class Gymnasium:
     By the batched way it plays what has a vector implementation of its own with the same spaces (`batchable`), such as
     CartPole. `exact` says whether that plays the very matches that `start` plays: for this the implementation must restart
     single lanes from seeds of their own (`reset` with seeds and the option `reset_mask`). Gymnasium's own do not: their
-    lanes share one random stream, and the first step of every match but a lane's first has `learn=False`.
+    lanes share one random stream, and every match but a lane's first begins one step late.
 
     Raises GameError for an unknown id, a missing dependency, or a space that has no counterpart.
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from lamarckian.mdp.adapters.solo import PLAYER, env_seed
 from lamarckian.mdp.batched import Observations, Steps
-from lamarckian.mdp.interface import NO_MASKS, Result
+from lamarckian.mdp.interface import Result
 from lamarckian.seeding import match_seed
 
 Restart: TypeAlias = Callable[[np.ndarray, Sequence[int]], Any]
@@ -32,8 +32,8 @@ class VectorMatches:
     see: the inputs of a batch of observations. act: the environment's actions of ours. clip: whether rewards are clipped
     to [-1, 1]; the results' scores are sums of what came before clipping.
     restart: what restarts single lanes, or None for an environment that restarts its lanes itself, one step late and from
-    its own random stream. There a lane's step after the end takes no action and comes to nothing (reward 0): its
-    observation, the last of the ended match once more, says `learn=False`.
+    its own random stream. There a lane waits after the end: its observation is the last of the ended match once more, and
+    its next step takes no action.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class VectorMatches:
         inputs = self._see(raw)
         self._return += reward
         ended = terminated | truncated
-        learn, final, results = None, None, []
+        waiting, final, results = None, None, []
         if ended.any():
             lanes = ended.nonzero()[0]
             results = [(b, Result(float(self._return[b]))) for b in lanes.tolist()]
@@ -78,14 +78,14 @@ class VectorMatches:
             if truncated.any():
                 final = Observations({name: array[truncated] for name, array in inputs.items()})
             if self._restart is None:
-                learn = ~ended
+                waiting = ended
             else:
                 self._game[lanes] += 1
                 inputs = self._see(self._restart(ended, self._seeds()))
         reward = np.asarray(reward, np.float32)[:, None]
         if self._clip:
             reward = np.clip(reward, -1, 1)
-        return {PLAYER: Steps(Observations(inputs, NO_MASKS, learn), reward, terminated, truncated, final, None, results)}
+        return {PLAYER: Steps(Observations(inputs), reward, terminated, truncated, final, None, results, waiting)}
 
     def close(self) -> None:
         self._envs.close()
