@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from statistics import median
 import numpy as np
 import torch
 from figures import figure
+from processes import free_port
 
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.fragment import layout
@@ -114,8 +114,7 @@ def learn(config: dict, ring: Ring | None) -> None:
 
 def measure(size: int, seconds: float) -> dict[str, float]:
     """What rank 0 of so many learners has measured."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder, LocalCluster() as cluster:
         config = {"size": size, "port": port, "seconds": seconds, "out": f"{folder}/out"}
         for rank in range(size):
