@@ -54,7 +54,7 @@ def produce_to_socket(config: dict) -> None:
     socket.sndhwm = 2
     socket.connect(config["address"])
     while True:
-        block = bytearray(shape.size_bytes)
+        block = np.empty(shape.size_bytes, np.uint8)
         for name, view in shape.views(block).items():
             np.copyto(view, own[name])
         socket.send(block, copy=False)
