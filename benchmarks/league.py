@@ -47,7 +47,7 @@ class Against:
         self.actor.start()
 
     def rate(self, seconds: float) -> float:
-        return sampled(self.actor, self.pool, self.samples, seconds)
+        return sampled(self.actor, self.pool, self.samples, seconds)[0]
 
 
 def main() -> None:
