@@ -2,7 +2,8 @@
 
 The hosts are network namespaces of this machine (`lab.py`), so that all share its cores. On the head is the learner, and on each host an
 actor of ours, or an env runner of RLlib's, which has an environment of its own (see peers/README.md) and so its own Ray nodes of the same
-version. Environments, network and batch are those of training.py. The cluster is made anew for each run.
+version. Either plays in as many environments as a peer does in training.py; network and batch are those of training.py. The cluster is made
+anew for each run.
 
     python benchmarks/cluster_peers.py [--tasks pendulum atari-pong] [--runs 3] [--seconds 30]
 """
@@ -14,6 +15,7 @@ import sys
 
 from figures import figure
 from lab import missing
+from peers.meter import SETTINGS
 from peers.run import ENVIRONMENT, environment_of, measure
 from processes import interruptible
 from ray_lab import RayLab
@@ -30,13 +32,14 @@ COMPARED = {
 
 def ours_there(task: str, algorithm: str, seconds: float, warmup_s: float, more: list[str]) -> dict[str, float]:
     with RayLab(HOSTS, RATE_MBIT) as there:
-        settings = [f"cluster.address={there.address}", "actor.count=1", *more]
+        settings = [f"cluster.address={there.address}", "actor.count=1", f"actor.matches={SETTINGS[task]['envs']}", *more]
         return ours(task, algorithm, seconds, warmup_s, settings, there.start)
 
 
 def theirs_there(task: str, algorithm: str, seconds: float) -> dict:
     with RayLab(HOSTS, RATE_MBIT, environment_of("rllib"), ENVIRONMENT) as there:
-        return measure("rllib", task, algorithm, seconds, more=[f"env_runners={HOSTS}"], start=there.start)
+        more = [f"env_runners={HOSTS}", f"envs_per_runner={SETTINGS[task]['envs']}"]
+        return measure("rllib", task, algorithm, seconds, more=more, start=there.start)
 
 
 def main() -> None:

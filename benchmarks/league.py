@@ -34,7 +34,8 @@ class Against:
             for version in range(versions):
                 league.store(version, parameters + np.float32(0.1 * version))
             league.publish([Opponent(f"v{version}", 1 / versions, version) for version in range(versions)])
-            description.league = LeagueDescription(str(folder), [], {}, 2 * versions, True)
+            slots = description.matches  # one each, so that at no time a version is missing
+            description.league = LeagueDescription(str(folder), [], {}, 2 * slots, True)
         else:
             description.roles["right"] = {"agent": "self"}
         mdp = build_mdp(description)
@@ -47,7 +48,7 @@ class Against:
         self.actor.start()
 
     def rate(self, seconds: float) -> float:
-        return sampled(self.actor, self.pool, self.samples, seconds)
+        return sampled(self.actor, self.pool, self.samples, seconds)[0]
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from lamarckian.ec.problems import DTLZ2, ZDT1, Ellipsoid, Rosenbrock, Sphere
 from lamarckian.ec.result import front_of
 
 FRONTS = {"zdt1": ZDT1, "dtlz2": DTLZ2}
-VALUES = {"sphere": Sphere, "ellipsoid": Ellipsoid, "rosenbrock": Rosenbrock}
+VALUES: dict[str, type[Any]] = {"sphere": Sphere, "ellipsoid": Ellipsoid, "rosenbrock": Rosenbrock}
 WIDE = 100.0  # bounds of the box that CMA-ES starts in the middle of, so far off that pycma, which has none, meets the same problem
 
 

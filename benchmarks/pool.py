@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import socket as sockets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import zmq
 from figures import figure
+from processes import free_port
 
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.fragment import Field, Layout
@@ -54,7 +54,7 @@ def produce_to_socket(config: dict) -> None:
     socket.sndhwm = 2
     socket.connect(config["address"])
     while True:
-        block = bytearray(shape.size_bytes)
+        block = np.empty(shape.size_bytes, np.uint8)
         for name, view in shape.views(block).items():
             np.copyto(view, own[name])
         socket.send(block, copy=False)
@@ -104,9 +104,7 @@ def through_pool(size: str, cluster: LocalCluster) -> float:
 
 def through_server(size: str, cluster: LocalCluster) -> float:
     """GB/s."""
-    with sockets.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        settings = PoolSettings("127.0.0.1", trial.getsockname()[1], POOL_BYTES)
+    settings = PoolSettings("127.0.0.1", free_port(), POOL_BYTES)
     reader = PoolReader(layout(size), settings)
     cluster.start("pool", SERVER, reader.config, reader.fds)
     cluster.start("producer", f"{Path(__file__).stem}:produce_to_server", {"size": size, "address": reader.address})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter
@@ -31,6 +32,12 @@ def running(command: Sequence[str], start: Start = subprocess.Popen, **options: 
             process.wait(PATIENCE_S)
         process.kill()
         process.wait()
+
+
+def free_port() -> int:
+    """One of this machine's where nobody listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def interruptible() -> None:

@@ -14,13 +14,15 @@ import time
 import numpy as np
 import psutil
 from figures import figure
+from processes import free_port
 
 from lamarckian.cluster.local import LocalCluster
+from lamarckian.transport.channel import Inbox, local_address
 from lamarckian.transport.layouts import Layout
+from lamarckian.transport.root import RootStatistics
 from lamarckian.transport.versions import VersionBoard
 
 PARAMETERS = 1_000_000
-PORT = 7100
 PAUSE_S = 0.1
 PATIENCE_S = 60.0
 
@@ -38,11 +40,21 @@ def measure(layout: Layout, n: int, versions: int) -> tuple[np.ndarray, np.ndarr
         learners.publish(version, flat)
         everywhere(to, version)
 
+    port = free_port()
+    reports = Inbox((RootStatistics,), local_address())
     with LocalCluster() as cluster:
-        config = {**common, "port": PORT, "layout": layout, "wire": "float32", "board_fd": learners.fd}
+        config = {
+            **common,
+            "port": port,
+            "children_port": 0,
+            "layout": layout,
+            "wire": "float32",
+            "board_fd": learners.fd,
+            "report": reports.address,
+        }
         started = [cluster.start("root", "lamarckian.transport.root:main", config, [learners.fd])]
         for index, board in enumerate(boards):  # one after another, so that they stand in this order
-            config = {**common, "root": f"tcp://127.0.0.1:{PORT}", "name": f"relay-{index}", "board_fd": board.fd}
+            config = {**common, "root": f"tcp://127.0.0.1:{port}", "port": 0, "name": f"relay-{index}", "board_fd": board.fd}
             started.append(cluster.start(config["name"], "lamarckian.transport.relay:main", config, [board.fd]))
             publish(boards[: index + 1])
         processes = [psutil.Process(process.pid) for process in started]
@@ -54,6 +66,7 @@ def measure(layout: Layout, n: int, versions: int) -> tuple[np.ndarray, np.ndarr
             publish(boards)
             time.sleep(PAUSE_S)
         spent_s = busy_s(processes) - before - idle * (time.monotonic() - start_s)
+    reports.close()
     for board in (learners, *boards):
         board.close()
     return spent_s / versions * 1e3, idle

@@ -1,7 +1,7 @@
 """Several learners on one machine, a thread each: PPO from ready batches, 4096 samples a learner and update, 4 epochs of 4 minibatches.
 
 Updates and trained samples per second of two learners beside one; what an all-reduce of a million parameters costs two learners, beside a
-copy of as many; and what it costs to agree on an update and to report it.
+copy of as many; and what it costs to agree on an update, and to report it with the matches that ended.
 
     python benchmarks/ring.py [--runs 5] [--seconds 10]
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,14 +19,15 @@ from statistics import median
 import numpy as np
 import torch
 from figures import figure
+from processes import free_port
 
 from lamarckian.cluster.local import LocalCluster
 from lamarckian.data.fragment import layout
-from lamarckian.data.pool import PoolStatistics
+from lamarckian.data.pool import MatchResult, PoolStatistics
 from lamarckian.learner.batches import Batch
 from lamarckian.learner.learner import Learner, follow
 from lamarckian.learner.ring import Ring
-from lamarckian.learner.together import Intent, tell
+from lamarckian.learner.together import Intent, Report, tell
 from lamarckian.mdp import Discrete, Role, Vector
 from lamarckian.nets import Policy, build
 from lamarckian.rl import PPO
@@ -37,6 +37,13 @@ STEPS, COLUMNS = 32, 128
 PARAMETERS = 1_000_000
 CALLS = 100
 PATIENCE_S = 120.0
+REPORT = Report(
+    steps=STEPS * COLUMNS,
+    results=[MatchResult("player", 1.0, "win", 200, [1.0])] * 16,
+    seconds=dict.fromkeys(("environment_s", "inference_s", "bookkeeping_s", "waiting_s"), 0.1),
+    metrics={f"metric/{number}": 0.1 for number in range(16)},
+)
+"""Of about as much as is said of such a batch."""
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
@@ -93,12 +100,15 @@ def learn(config: dict, ring: Ring | None) -> None:
         found["all_reduce_ms"] = milliseconds(lambda: ring.add(numbers))
         found["copy_ms"] = milliseconds(lambda: numbers.copy_(other))
         found["agree_ms"] = milliseconds(lambda: tell(ring, Intent(True)))
+        found["report_ms"] = milliseconds(lambda: tell(ring, REPORT))
+        ring.take_seconds()
     if rank:
         follow(algorithm, Ready(rank), ring)
         return
     learner = Learner(algorithm, Ready(rank), 0, ring=ring)
     for _ in range(3):
         learner.update(0.0)
+    learner.meter.take()
     samples, first, started = 0, learner.version, time.perf_counter()
     while (seconds := time.perf_counter() - started) < config["seconds"]:
         learned = learner.update(0.0)
@@ -114,8 +124,7 @@ def learn(config: dict, ring: Ring | None) -> None:
 
 def measure(size: int, seconds: float) -> dict[str, float]:
     """What rank 0 of so many learners has measured."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder, LocalCluster() as cluster:
         config = {"size": size, "port": port, "seconds": seconds, "out": f"{folder}/out"}
         for rank in range(size):
@@ -146,6 +155,7 @@ def main() -> None:
     figure("two_learners.time.ring", of(two, "ring"), "share of its time", digits=3)
     figure("all_reduce_1M_parameters", of(two, "all_reduce_ms"), "ms", "torch copy", of(two, "copy_ms"), digits=3)
     figure("agree", of(two, "agree_ms"), "ms", digits=3)
+    figure("report", of(two, "report_ms"), "ms", digits=3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs every benchmark, one after another; about three hours, most of it the peers'."""
+"""Runs every benchmark, one after another; about three hours, most of it the peers'. Of learning, what takes minutes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 for command in (
+    "learning cartpole/ppo --seeds 5",
+    "learning cartpole/impala --seeds 3",
+    "learning cartpole/a3c --seeds 3",
+    "learning cartpole/dqn --seeds 3",
+    "learning pendulum/ppo --seeds 5",
+    "learning pong/ppo --seeds 2",
     "pong_rules",
     "pool",
     "sampling",
@@ -18,6 +24,7 @@ for command in (
     "training",
     "broadcast",
     "dispatch",
+    "ring",
     "relays",
     "ray_objects",
     "simulation check",

@@ -8,6 +8,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 import argparse
 import time
+from collections import Counter
 
 import gymnasium
 import numpy as np
@@ -25,15 +26,17 @@ from lamarckian.transport.versions import VersionBoard
 MATCHES, STEPS = 64, 64
 
 
-def sampled(actor: Actor, pool: LocalPool, samples: int, seconds: float) -> float:
-    """Steps/s of an actor that plays into a pool of its own, with so many samples a fragment."""
+def sampled(actor: Actor, pool: LocalPool, samples: int, seconds: float) -> tuple[float, Counter[str]]:
+    """An actor plays into a pool of its own, with so many samples a fragment: steps/s, and the seconds that it spent on what."""
     steps, start = 0, time.perf_counter()
+    spending: Counter[str] = Counter()
     while (spent := time.perf_counter() - start) < seconds:
         while (filled := pool.get(0.0)) is None:
             actor.turn()
+        spending.update(filled.meta.statistics)
         pool.release(filled.slot)
         steps += samples
-    return steps / spent
+    return steps / spent, spending
 
 
 class Bare:
@@ -72,13 +75,15 @@ class Ours:
         board.publish(0, flatten(policy))
         self.actor: Actor = build_actor(description, mdp, self.pool, board)
         self.actor.start()
+        self.spending: Counter[str] = Counter()
 
     def rate(self, seconds: float) -> float:
-        return sampled(self.actor, self.pool, MATCHES * STEPS, seconds)
+        rate, spending = sampled(self.actor, self.pool, MATCHES * STEPS, seconds)
+        self.spending.update(spending)
+        return rate
 
     def shares(self) -> dict[str, float]:
-        _, seconds = self.actor.rollout.tally.take()
-        return {name.removesuffix("_s"): spent / sum(seconds.values()) for name, spent in seconds.items()}
+        return {name.removesuffix("_s"): spent / self.spending.total() for name, spent in self.spending.items()}
 
 
 def main() -> None:
@@ -88,7 +93,7 @@ def main() -> None:
     arguments = parser.parse_args()
     bare, ours = Bare(), Ours()
     bare.rate(0.5), ours.rate(0.5)
-    ours.shares()
+    ours.spending.clear()
     rates = [(bare.rate(arguments.seconds), ours.rate(arguments.seconds)) for _ in range(arguments.runs)]
     bares, recorded = [list(column) for column in zip(*rates, strict=True)]
     figure("pendulum.sampling", recorded, "steps/s", "bare environment, same core", bares)

@@ -28,7 +28,7 @@ ON_POLICY, REPLAYED = ("ppo", "impala"), ("dqn", "dqn-plain")
 STICKY = "game.repeat_action_probability=0.25"
 BOTH = ("actor.count=1", "learner.threads=2")  # the actor waits for the learner most of the time
 OURS = {
-    "pendulum": {"ppo": ("actor.count=2", "actor.matches=64", "actor.fragment=64")},
+    "pendulum": {"ppo": ("actor.count=2", "actor.matches=32", "actor.fragment=64")},
     "atari-pong": dict.fromkeys(ON_POLICY, (STICKY, "actor.matches=8", "actor.fragment=64"))
     | dict.fromkeys(REPLAYED, (STICKY, "actor.matches=8", "actor.fragment=16", "learner.batch=256", *BOTH)),
     "pong": dict.fromkeys(ON_POLICY, ("actor.matches=128", "actor.fragment=32"))

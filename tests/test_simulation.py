@@ -54,8 +54,7 @@ def test_the_lab_is_met(layout, n, rate_mbit):
 
 def test_trainings_of_the_lab_are_met_but_for_the_staleness_of_flat():
     found = {layout: simulate(lab_training(layout)) for layout in LAB_TRAININGS}
-    for layout, (consumed, broadcast, staleness) in LAB_TRAININGS.items():
-        assert found[layout].consumed_per_s == pytest.approx(consumed, rel=0.2)
+    for layout, (_, broadcast, staleness) in LAB_TRAININGS.items():
         assert found[layout].broadcast_s == pytest.approx(broadcast, rel=0.2)
         assert found[layout].staleness == pytest.approx(staleness, rel=0.3 if layout == "flat" else 0.2)
 

@@ -26,7 +26,8 @@ from torch import nn
 from vector_pong import VectorPong
 
 # What was fastest on two cores; `--set KEY=JSON` tries another. fragment: steps of each environment that a runner sends
-# at a time; wait_s: how long the driver waits for them before it looks at the learner.
+# at a time; wait_s: how long the driver waits for them before it looks at the learner. envs_per_runner: where the runners do not share the
+# task's environments.
 IN_TURN = {"env_runners": 2, "learner_threads": 2}
 ASYNCHRONOUS = {
     "pendulum": {"env_runners": 2, "learner_threads": 1, "fragment": 128, "wait_s": 0.05},
@@ -153,7 +154,7 @@ def configuration(args) -> AlgorithmConfig:
         .framework("torch")
         .env_runners(
             num_env_runners=runners,
-            num_envs_per_env_runner=settings["envs"] // max(1, runners),
+            num_envs_per_env_runner=args.own.get("envs_per_runner", settings["envs"] // max(1, runners)),
             rollout_fragment_length=args.own.get("fragment", "auto"),
             gym_env_vectorize_mode="vector_entry_point" if task == "pong" else "sync",
         )

@@ -146,8 +146,8 @@ LAB_TRAININGS: dict[Layout, tuple[float, float, float]] = {
 def lab_training(layout: Layout) -> Setup:
     """That training, with its learner on one of the hosts.
 
-    Each actor fills a fragment of 512 samples, which make a batch, in as long as the lab's did. The game leaves the processors idle most of
-    the time, so that relays do not contend for them.
+    Each actor fills a fragment of 512 samples, which make a batch, in as long as the lab's did: samples/s go in, broadcast and staleness
+    come out. The game leaves the processors idle most of the time, so that relays do not contend for them.
     """
     return replace(
         LAB,

@@ -205,7 +205,7 @@ def test_a_window_of_generation_time(make):
     sender = case.sender()
     for number, made_s in enumerate((0.0, 31.0, 5.0, 1e9)):
         sender.give(parcel(number, made_s=made_s))
-    assert case.marks(2) == [2, 0] or case.check().used == 2  # whichever was there when it asked
+    assert sorted(case.marks(2)) == [0, 2]  # in either order: whichever was there when it asked
     case.until(lambda: case.check().stale == 2, "count of what is too old")
     assert case.check().waiting == 0
 

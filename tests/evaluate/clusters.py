@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,19 +33,17 @@ class ClusterRun:
     """A command that trains, in a process group of its own, as a terminal makes one.
 
     prefix: in front of the command. environment: beside this process's own.
-    lines: of its metrics, each with when it was seen first; one learner after another writes them, and cuts off what it does not know.
     """
 
     def __init__(self, folder: Path, *arguments: object, prefix: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
         self.folder = folder
-        self.lines: list[tuple[float, dict]] = []
+        self._lines: list[dict] = []
         self._seen: set[str] = set()
         self._mark = secrets.token_hex(8)
         self._err = folder.with_name(f"{folder.name}.{self._mark}.err")
         command = [*prefix, *COMMAND, *map(str, arguments)]
         variables = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {}), MARK: self._mark}
         with self._err.open("w") as err:
-            self.started_s = time.monotonic()
             self.process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=err, stderr=err, start_new_session=True)
 
     def __enter__(self) -> ClusterRun:
@@ -72,13 +69,13 @@ class ClusterRun:
         return [process for process in self.processes() if _name(process).startswith(prefix)]
 
     def look(self) -> list[dict]:
-        """The lines of metrics so far."""
+        """The lines of metrics so far; one learner after another writes them, and cuts off what it does not know."""
         path = self.folder / "metrics.jsonl"
         for text in path.read_text().splitlines(keepends=True) if path.exists() else ():
             if text.endswith("\n") and text not in self._seen:
                 self._seen.add(text)
-                self.lines.append((time.monotonic(), json.loads(text)))
-        return [line for _, line in self.lines]
+                self._lines.append(json.loads(text))
+        return list(self._lines)
 
     def wait_for_updates(self, more: int, timeout_s: float) -> None:
         """Until updates that are recorded from now on have grown by so many."""

@@ -21,7 +21,7 @@ from tests.commands import run, wait_for
 from tests.evaluate.clusters import BATCH, ROOT, ClusterRun, add_up, begin
 
 KINDS = ["learner-0", "root", "pool", "relay", "dispatch", "actor-", "station-"]
-STALL_S = 10.0
+STALL_S = 60.0  # at most, until training goes on: long enough for processes to start on a machine that is busy
 
 
 def resume(folder: Path, *more: object) -> ClusterRun:
@@ -48,18 +48,17 @@ def test_whatever_is_killed_training_goes_on(learners, kills, tmp_path):
     draw.shuffle(order)
     with begin(tmp_path / "run", f"cluster.learners={learners}") as going:
         going.wait_for_updates(3, 120)
-        starting_s = going.lines[0][0] - going.started_s  # what processes take to start here and now
         stalls = []
         for kind in order:
             kill(going, kind, draw)
             killed_s = time.monotonic()
-            going.wait_for_updates(3, starting_s + STALL_S)
+            going.wait_for_updates(3, STALL_S)
             stalls.append((round(time.monotonic() - killed_s, 1), kind))
             time.sleep(draw.uniform(0.0, 0.5))
         assert going.interrupt() == 1
         going.wait_until_nothing_is_left()
         lines, said = going.look(), going.said
-    print(f"starting {starting_s:.1f} s; longest until three more updates: {sorted(stalls)[-3:]}")
+    print(f"s until three more updates, after each kill: {stalls}")
     assert said.count("was ended by SIGKILL") >= kills - order.count("station-") and "interrupted; saved" in said
     assert all(add_up(line) and line["steps"] == line["updates"] * BATCH for line in lines)
     restored = [int(steps) // BATCH for steps in re.findall(r"going on from checkpoint (\d+)", said)]

@@ -153,9 +153,9 @@ def test_damage_is_named(two, tmp_path):
     with pytest.raises(CheckpointError, match="is damaged"):
         broken.read(broken.recorded[0])
     (tmp_path / broken.recorded[0].file).write_bytes((two.folder / two.recorded[2].file).read_bytes())
-    if broken.recorded[0].steps != two.recorded[2].steps:
-        with pytest.raises(CheckpointError, match="should have"):
-            broken.read(broken.recorded[0])
+    assert broken.recorded[0].steps != two.recorded[2].steps, "the other match is not of another length"
+    with pytest.raises(CheckpointError, match="should have"):
+        broken.read(broken.recorded[0])
 
 
 def test_the_command_records(tmp_path):

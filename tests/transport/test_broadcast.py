@@ -8,7 +8,7 @@ import pytest
 from lamarckian.errors import MisuseError
 from lamarckian.transport import broadcast
 from lamarckian.transport.bfloat16 import rounded, widened
-from lamarckian.transport.broadcast import SILENCE_S, SMALL_WINDOW_BYTES, Assign, Beat, Children, Chunk, Parcel, Took, terms
+from lamarckian.transport.broadcast import BEAT_S, SMALL_WINDOW_BYTES, Assign, Beat, Children, Chunk, Parcel, Took, terms
 from lamarckian.transport.channel import LOCAL, Inbox, Outbox, Terms
 from lamarckian.transport.keys import Keys
 from lamarckian.transport.relay import Relay
@@ -163,8 +163,16 @@ def test_children_of_the_dead_get_another_parent_and_versions_go_on(house):
     house.spread(2)
 
 
-def test_the_silence_that_counts_as_death_leaves_time_to_spare():
-    assert SILENCE_S < 2.0
+@pytest.mark.parametrize("house", [{"relays": 1}], indirect=True)
+def test_who_is_silent_is_dead_but_not_for_what_the_root_itself_missed(house):
+    house.until(house.parents, "relay")
+    root = house.root
+    heard_s = root._judged_s = root._relays["relay-0"].heard_s
+    root._judge(heard_s + BEAT_S)
+    root._judge(heard_s + 60.0)
+    assert house.parents(), "nobody listened for a minute"
+    root._judge(root._judged_s + BEAT_S)
+    assert not house.parents()
 
 
 def test_relays_outlive_the_root_and_go_back_with_the_next_one_only(house):
