@@ -133,7 +133,7 @@ PONG = replace(FOOTBALL, step_s=PONG_STEP_S, fragment=16 * 4, sample_bytes=sampl
 GAMES = {"football": FOOTBALL, "pong": PONG}
 
 LAB = replace(FOOTBALL, latency_s=0.0, relay_cores=2, contention=2.5)
-"""Up to 64 relays on two cores. A version costs each 20 to 30 ms there instead of 10 (docs/cluster.md); 25 meets `LAB_SECONDS`."""
+"""Up to 64 relays on two cores. That a version costs each 25 ms there instead of 10, for they contend, is what meets `LAB_SECONDS`."""
 
 LAB_TRAININGS: dict[Layout, tuple[float, float, float]] = {
     "flat": (2_277, 4.14, 29.2),

@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,6 +39,8 @@ PATIENCE_S = 30.0
 """After so long without a batch, people are told."""
 REPORT_BYTES = 1 << 20
 """The size of what a station says of its processes and their last words, at most."""
+BATCHES = 64
+"""Of messages that are heard at once: what comes between two updates is more than one, but no flood may keep the learner."""
 Said = TypeVar("Said")
 FEWEST = 2
 """Fragments for which a memory pool has room at least: one that waits, and one that comes."""
@@ -112,16 +115,15 @@ class Desk:
     def listen(self) -> None:
         """Hears what stations, other learners and the root have to say."""
         now = time.monotonic()
-        while heard := list(batch(self._inbox)):  # all of it: between two updates there may be more than a batch
-            for name, said in heard:
-                if name != said.status.name:
-                    continue
-                if isinstance(said, Report):
-                    self._reports[name] = now, said
-                else:
-                    self._learners[name] = now, said
-                for text in said.notes:
-                    self._note(text)
+        for name, said in chain.from_iterable(batch(self._inbox) for _ in range(BATCHES)):
+            if name != said.status.name:
+                continue
+            if isinstance(said, Report):
+                self._reports[name] = now, said
+            else:
+                self._learners[name] = now, said
+            for text in said.notes:
+                self._note(text)
         for _, statistics in batch(self._statistics):
             self._root = statistics
         self._reports = _of_late(self._reports, now)
